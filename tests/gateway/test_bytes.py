@@ -80,7 +80,9 @@ ANSWERS: Mapping[str, ScriptedReply] = {
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
 @pytest.mark.parametrize("path", BODIES)
-def test_the_same_bytes_come_back(path: str, answer: ScriptedReply, is_streamed: bool) -> None:
+def test_a_response_is_returned_byte_for_byte(
+    path: str, answer: ScriptedReply, is_streamed: bool
+) -> None:
     raw = streamed(BODIES[path]) if is_streamed else BODIES[path]
     with (
         ScriptedServer(answer, window=4_096) as upstream,
@@ -95,7 +97,7 @@ def test_the_same_bytes_come_back(path: str, answer: ScriptedReply, is_streamed:
             assert through.raw == direct.raw == raw
 
 
-def test_who_asks_for_the_usage_of_a_stream_gets_it() -> None:
+def test_a_client_that_requests_stream_usage_gets_it() -> None:
     raw = streamed(BODIES[CHAT], b'"stream_options":{"include_usage" : true}, ')
     with ScriptedServer(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
         through = posted(gateway.url, CHAT, raw)
@@ -105,7 +107,7 @@ def test_who_asks_for_the_usage_of_a_stream_gets_it() -> None:
 
 
 @pytest.mark.parametrize("options", [b"null", b"{}", b'{"include_usage":false}', b'{"other":1}'])
-def test_who_does_not_ask_for_it_does_not_see_it(options: bytes) -> None:
+def test_a_client_that_does_not_request_stream_usage_does_not_see_it(options: bytes) -> None:
     raw = streamed(BODIES[CHAT], b'"stream_options":' + options + b",")
     with ScriptedServer(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
         through = posted(gateway.url, CHAT, raw)
@@ -135,7 +137,7 @@ def test_an_upstream_without_stream_options_is_not_asked_for_usage() -> None:
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 429, 500, 503, 529])
 @pytest.mark.parametrize("path", BODIES)
-def test_errors_come_back_as_they_are(path: str, status: int, is_streamed: bool) -> None:
+def test_upstream_errors_are_returned_unchanged(path: str, status: int, is_streamed: bool) -> None:
     raw = streamed(BODIES[path]) if is_streamed else BODIES[path]
     fault = ErrorReply(status, "no, because: ü", retry_after=7)
     with ScriptedServer(fault) as upstream, running(config_of(upstream.url)) as gateway:
@@ -147,7 +149,7 @@ def test_errors_come_back_as_they_are(path: str, status: int, is_streamed: bool)
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_an_error_inside_of_a_stream_comes_back_as_it_is(path: str) -> None:
+def test_an_error_in_a_stream_is_returned_unchanged(path: str) -> None:
     raw, fault = streamed(BODIES[path]), ErrorReply(500, "broken", in_stream=True)
     with ScriptedServer(fault) as upstream, running(config_of(upstream.url)) as gateway:
         through = posted(gateway.url, path, raw)
@@ -171,7 +173,7 @@ LIMITS = {
 
 @pytest.mark.parametrize("status", [200, 429])
 @pytest.mark.parametrize("path", BODIES)
-def test_what_a_provider_says_in_headers_comes_back(path: str, status: int) -> None:
+def test_response_headers_of_a_provider_are_returned(path: str, status: int) -> None:
     said = web.json_response({"id": "x", "content": []}, status=status, headers=LIMITS)
 
     async def ask() -> None:
@@ -204,7 +206,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_beta_headers_and_query_strings_go_up(path: str) -> None:
+def test_beta_headers_and_query_strings_are_forwarded(path: str) -> None:
     seen: list[str] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -230,7 +232,7 @@ def test_beta_headers_and_query_strings_go_up(path: str) -> None:
     run(ask())
 
 
-def test_without_a_key_of_its_own_the_upstream_gets_the_client_s() -> None:
+def test_without_its_own_key_an_upstream_gets_the_client_key() -> None:
     with ScriptedServer("ok") as upstream, running(config_of(upstream.url)) as gateway:
         posted(gateway.url, CHAT, BODIES[CHAT], {"authorization": "Bearer mine"})
         posted(gateway.url, MESSAGES, BODIES[MESSAGES], {"x-api-key": "mine"})
@@ -246,7 +248,7 @@ def test_without_a_key_of_its_own_the_upstream_gets_the_client_s() -> None:
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_what_stays_is_untouched(path: str) -> None:
+def test_untrimmed_messages_are_unchanged(path: str) -> None:
     body = json.loads(BODIES[path])
     key = messages_key(path)
     *first, last = body[key]
@@ -275,7 +277,7 @@ def test_what_stays_is_untouched(path: str) -> None:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("path", BODIES)
-def test_a_model_says_the_same_through_the_gateway(
+def test_a_real_model_answers_the_same_through_the_gateway(
     llama: LocalServer, path: str, is_streamed: bool
 ) -> None:
     settings = {"temperature": 0, "cache_prompt": False, "stream": is_streamed}

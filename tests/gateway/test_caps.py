@@ -55,7 +55,7 @@ HELLO: Any = [{"role": "user", "content": "hi"}]
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_it_is_said_with_numbers_and_the_upstream_sees_nothing(path: str) -> None:
+def test_a_reached_cap_is_reported_before_the_upstream_is_called(path: str) -> None:
     secret = secret_of("anna", dollars(WORST, "day"))
     with before() as (gateway, provider):
         assert say_hi(gateway, secret, path, reply=100).status_code == 200
@@ -82,13 +82,13 @@ def test_it_is_said_with_numbers_and_the_upstream_sees_nothing(path: str) -> Non
         (Cap(5, "tokens"), 1_234_567, "cost up to 1,234,567 "),
     ],
 )
-def test_numbers_are_as_long_as_they_say_something(cap: Cap, amount: int, shown: str) -> None:
+def test_amounts_have_significant_digits(cap: Cap, amount: int, shown: str) -> None:
     said = cap_error(CapReached(ALL, cap, 12_345_678_901, 0, None), amount, "anna").message
     assert shown in said
     assert ("12,345,678,901 spent" if cap.unit == "tokens" else "$12,345.68 spent") in said
 
 
-def test_one_that_is_smaller_than_a_single_request_says_so() -> None:
+def test_a_cap_below_a_single_request_is_reported() -> None:
     secret = secret_of("anna", dollars(WORST - 1, "day"))
     with before() as (gateway, provider):
         answer = say_hi(gateway, secret, reply=100)
@@ -100,7 +100,7 @@ def test_one_that_is_smaller_than_a_single_request_says_so() -> None:
     assert standing() == {"key dollars": (0, 0)}
 
 
-def test_one_for_good_does_not_open_again() -> None:
+def test_a_total_cap_does_not_reset() -> None:
     secret = secret_of("anna", dollars(WORST))
     with before() as (gateway, _):
         assert say_hi(gateway, secret).status_code == 200
@@ -109,7 +109,7 @@ def test_one_for_good_does_not_open_again() -> None:
         assert "retry-after" not in answer.headers
 
 
-def test_the_libraries_do_not_try_again() -> None:
+def test_client_libraries_do_not_retry_a_reached_cap() -> None:
     secret = secret_of("anna", dollars(COST - 1, "month"))
     with before() as (gateway, provider):
         with openai_with(gateway, secret, retries=3) as client:
@@ -126,7 +126,7 @@ def test_the_libraries_do_not_try_again() -> None:
         assert not provider.requests
 
 
-def test_what_only_runs_now_is_in_the_way_for_a_moment() -> None:
+def test_a_cap_filled_by_running_requests_allows_a_retry() -> None:
     secret, goes_on = secret_of("anna", dollars(2 * WORST - 1, "day")), threading.Event()
     with (
         before([TextReply("Hello.", hold=goes_on), "Hello."]) as (gateway, provider),
@@ -146,7 +146,7 @@ def test_what_only_runs_now_is_in_the_way_for_a_moment() -> None:
     assert standing() == {"key dollars": (2 * COST, 0)}
 
 
-def test_what_is_over_is_never_in_the_way() -> None:
+def test_finished_requests_never_block_a_cap() -> None:
     secret = secret_of("anna", dollars(WORST + 9 * COST))
     with before() as (gateway, provider):
         assert [say_hi(gateway, secret).status_code for _ in range(11)] == [200] * 10 + [429]
@@ -154,7 +154,7 @@ def test_what_is_over_is_never_in_the_way() -> None:
     assert standing() == {"key dollars": (10 * COST, 0)}
 
 
-def test_sixty_at_once_do_not_pass_it() -> None:
+def test_sixty_concurrent_requests_do_not_exceed_a_cap() -> None:
     secret, goes_on = secret_of("anna", dollars(10 * WORST + WORST // 2)), threading.Event()
     refused = threading.Semaphore(0)
 
@@ -200,7 +200,7 @@ def test_all_caps_that_apply_count(tight: str, whose: str) -> None:
     assert standing() == spent
 
 
-def test_a_cap_that_is_changed_counts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_cap_applies_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "KNOWN_KEY_SECONDS", 0.0)
     secret = secret_of("anna", dollars(WORST))
     with before() as (gateway, _):
@@ -217,7 +217,7 @@ def test_a_cap_that_is_changed_counts_soon(monkeypatch: pytest.MonkeyPatch) -> N
 # Other ways
 
 
-def test_what_is_not_counted_is_not_passed_on_for_a_capped_key() -> None:
+def test_a_capped_key_cannot_use_passthrough_paths() -> None:
     secret = secret_of("anna", "5/day")
     with ScriptedServer("Hello.") as provider:
         config = with_gateway(priced(provider.url), passthrough_paths=("/v1/embeddings",))
@@ -228,7 +228,7 @@ def test_what_is_not_counted_is_not_passed_on_for_a_capped_key() -> None:
 
 @pytest.mark.parametrize("room", [2 * WORST, 2 * WORST - 1])
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-def test_who_stands_in_is_claimed_anew_by_its_own_price(path: str, room: int) -> None:
+def test_a_fallback_is_reserved_at_its_own_price(path: str, room: int) -> None:
     secret = secret_of("anna", dollars(room))
     with (
         ScriptedServer(ErrorReply(503, "come later")) as first,
@@ -250,7 +250,7 @@ def test_who_stands_in_is_claimed_anew_by_its_own_price(path: str, room: int) ->
     assert standing() == {"key dollars": (2 * COST if is_dear else 0, 0)}
 
 
-def test_what_is_only_shown_costs_nothing() -> None:
+def test_a_dry_run_costs_nothing() -> None:
     secret = secret_of("anna", dollars(1))
     with before() as (gateway, provider):
         headers = {**bearing(secret), "brim-fitting": "dry-run"}

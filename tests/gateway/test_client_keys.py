@@ -63,7 +63,7 @@ async def listed(client: aiohttp.ClientSession, given: Mapping[str, str]) -> lis
 
 
 @pytest.mark.parametrize("at", COUNTS)
-def test_a_count_is_asked_for_with_the_client_s_key_and_features(at: str) -> None:
+def test_token_counts_use_the_client_key_and_features(at: str) -> None:
     async def ask() -> None:
         async with keyed() as (client, server):
             beta = {"anthropic-beta": "context-1m", "openai-beta": "x", "x-other": "y"}
@@ -78,7 +78,7 @@ def test_a_count_is_asked_for_with_the_client_s_key_and_features(at: str) -> Non
 
 
 @pytest.mark.parametrize("at", COUNTS)
-def test_a_key_that_is_refused_does_not_keep_others_from_their_counts(at: str) -> None:
+def test_a_rejected_client_key_does_not_disable_counts_for_others(at: str) -> None:
     async def ask() -> None:
         async with keyed() as (client, _):
             for key in ("wrong", ""):
@@ -89,7 +89,7 @@ def test_a_key_that_is_refused_does_not_keep_others_from_their_counts(at: str) -
     run(ask())
 
 
-def test_an_answer_near_the_limit_is_counted_with_the_client_s_key() -> None:
+def test_a_request_near_the_limit_is_counted_with_the_client_key() -> None:
     async def ask() -> None:
         async with keyed(window=2_000, reply=100) as (client, server):
             said = {"role": "user", "content": "some words " * 850}
@@ -102,7 +102,7 @@ def test_an_answer_near_the_limit_is_counted_with_the_client_s_key() -> None:
     run(ask())
 
 
-def test_the_window_is_asked_for_with_the_client_s_key() -> None:
+def test_the_window_is_queried_with_the_client_key() -> None:
     async def ask() -> None:
         async with keyed(reply=100) as (client, _):
             body = {"model": "claude-secret", "max_tokens": 9, "messages": []}
@@ -112,7 +112,7 @@ def test_the_window_is_asked_for_with_the_client_s_key() -> None:
     run(ask())
 
 
-def test_the_models_of_a_key_are_listed_for_it_alone() -> None:
+def test_models_of_a_client_key_are_listed_for_that_client_only() -> None:
     async def ask() -> None:
         async with keyed() as (client, _):
             for key in ("bobs", "anns", "wrong", "anns", "bobs"):
@@ -121,7 +121,7 @@ def test_the_models_of_a_key_are_listed_for_it_alone() -> None:
     run(ask())
 
 
-def test_an_upstream_s_own_key_is_the_only_one_where_it_has_one() -> None:
+def test_an_upstream_with_its_own_key_never_gets_a_client_key() -> None:
     async def ask() -> None:
         async with keyed({"KEY": "anns"}, key_env="KEY") as (client, server):
             given = heads("bobs", **{"anthropic-beta": "context-1m", "openai-project": "bobs"})

@@ -36,7 +36,7 @@ def gateway_to(llama: LocalServer) -> AbstractContextManager[Running]:
 
 
 @pytest.mark.parametrize("ask", ASKING.values(), ids=ASKING)
-def test_no_history_is_too_long(ask: Asking, llama: LocalServer) -> None:
+def test_every_client_can_send_a_history_of_any_length(ask: Asking, llama: LocalServer) -> None:
     with gateway_to(llama) as gateway:
         assert ask(gateway.url, llama.model, TURNS).strip()
     (record,) = gateway.gateway.records.newest(10)
@@ -49,7 +49,7 @@ def test_no_history_is_too_long(ask: Asking, llama: LocalServer) -> None:
     assert record.usage.input + WORDS <= llama.window
 
 
-def test_headers_say_what_was_cut(llama: LocalServer) -> None:
+def test_response_headers_describe_the_trim(llama: LocalServer) -> None:
     def asked(path: str) -> Any:
         return body_of(path, *TURNS, reply=4, model=llama.model)
 

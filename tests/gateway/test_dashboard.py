@@ -43,7 +43,7 @@ def told(server: Running, path: str, secret: str | None = None) -> dict[str, Any
 # The page
 
 
-def test_the_page_and_its_files_are_public_and_allow_nothing_from_elsewhere() -> None:
+def test_dashboard_files_are_public_with_a_strict_content_policy() -> None:
     secret_of("boss", is_operator=True)
     with running(config_of("http://127.0.0.1:9")) as server:
         page = httpx.get(f"{server.url}/").raise_for_status()
@@ -57,7 +57,7 @@ def test_the_page_and_its_files_are_public_and_allow_nothing_from_elsewhere() ->
             assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_file_that_was_not_changed_is_not_sent_again() -> None:
+def test_an_unchanged_file_is_not_sent_again() -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
         address = f"{server.url}/brim/dashboard/main.js"
         first = httpx.get(address).raise_for_status()
@@ -72,7 +72,7 @@ def test_a_file_that_was_not_changed_is_not_sent_again() -> None:
         *("..%2f..%2fcli", "page.css%00", "/etc/passwd", "%2fetc%2fpasswd"),
     ],
 )
-def test_no_other_file_can_be_asked_for(name: str) -> None:
+def test_no_other_file_can_be_requested(name: str) -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
         connection = HTTPConnection(server.url.removeprefix("http://"))
         connection.request("GET", f"/brim/dashboard/{name}")
@@ -80,7 +80,7 @@ def test_no_other_file_can_be_asked_for(name: str) -> None:
         connection.close()
 
 
-def test_no_file_of_the_page_names_another_place_or_makes_markup_of_text() -> None:
+def test_dashboard_files_load_nothing_external_and_never_parse_html() -> None:
     for name, asset in dashboard.load_assets().items():
         addresses = set(re.findall(rb"https?://[^\s\"'`)]+", asset.raw))
         assert addresses <= {b"http://www.w3.org/2000/svg"}, name
@@ -91,7 +91,7 @@ def test_no_file_of_the_page_names_another_place_or_makes_markup_of_text() -> No
 # Spending
 
 
-def test_spending_is_told_by_day_key_model_and_project_and_against_its_caps() -> None:
+def test_spending_is_listed_by_group_and_with_caps() -> None:
     boss = secret_of("boss", is_operator=True)
     anna = secret_of("anna", "5/day", "1M tokens/month", project="web")
     capped("all", "90")
@@ -119,7 +119,7 @@ def test_spending_is_told_by_day_key_model_and_project_and_against_its_caps() ->
         assert anna not in str(found)
 
 
-def test_keys_that_had_the_same_name_are_told_apart() -> None:
+def test_keys_with_the_same_name_are_distinguished() -> None:
     boss, first = secret_of("boss", is_operator=True), secret_of("anna")
     with before() as (server, _):
         say_hi(server, first)
@@ -144,7 +144,7 @@ def _is_booked(
     return is_in_all and is_free and by_key == [requests] * keys
 
 
-def test_without_keys_there_is_no_spending_to_tell() -> None:
+def test_without_keys_there_is_no_spending() -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
         found = told(server, "/brim/spending")
         assert not found["has_accounts"]
@@ -153,7 +153,7 @@ def test_without_keys_there_is_no_spending_to_tell() -> None:
 
 
 @pytest.mark.parametrize("days", ["0", "367", "-1", "x", "", "٣", "1" * 5_000])
-def test_days_that_are_none_are_refused(days: str) -> None:
+def test_an_invalid_number_of_days_is_rejected(days: str) -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
         answer = httpx.get(f"{server.url}/brim/spending", params={"days": days})
         assert answer.status_code == 400
@@ -173,7 +173,7 @@ class _Slow(SqliteAccountStore):
         return await super().totals(by, since, until)
 
 
-def test_a_ledger_that_is_slow_to_read_is_read_once_for_all_who_look() -> None:
+def test_a_slow_ledger_is_read_once_for_concurrent_dashboards() -> None:
     async def looked() -> int:
         books = _Slow(books_file())
         sums = SpendingCache(books)
@@ -190,7 +190,7 @@ def test_a_ledger_that_is_slow_to_read_is_read_once_for_all_who_look() -> None:
 # Models
 
 
-def test_a_model_is_told_with_its_window_and_where_that_is_known_from() -> None:
+def test_a_model_is_listed_with_its_window_and_source() -> None:
     with (
         ScriptedServer("Hello.", window=2_000) as provider,
         running(config_of(provider.url, reply=100)) as server,
@@ -203,14 +203,14 @@ def test_a_model_is_told_with_its_window_and_where_that_is_known_from() -> None:
         assert lane["limit"] == 2_000 - 100 - lane["margin"]
 
 
-def test_a_window_that_nobody_knows_is_null() -> None:
+def test_an_unknown_window_is_null() -> None:
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
         (lane,) = told(server, "/brim/routes")["data"]
         assert (lane["window"], lane["limit"], lane["source"]) == (None, None, "a guess")
 
 
-def test_of_many_models_those_asked_for_last_are_told() -> None:
+def test_the_most_recently_used_models_are_listed() -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
         for number in range(MAX_ROWS + 3):
             server.gateway.services.routes.find(f"m-{number}", CHAT_FORM)

@@ -37,14 +37,14 @@ def client() -> Iterator[httpx.Client]:
 
 @settings(max_examples=400)
 @given(requests())
-def test_brim_fails_on_no_request(
+def test_no_request_causes_an_internal_error(
     client: httpx.Client, request_: tuple[str, bytes, dict[str, str]]
 ) -> None:
     ask(client, *request_)
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_the_requests_were_good_before(client: httpx.Client, path: str) -> None:
+def test_the_unmutated_requests_succeed(client: httpx.Client, path: str) -> None:
     assert client.post(path, json=BODIES[path]).status_code == 200
 
 
@@ -85,7 +85,7 @@ answers = events.map(lambda answer: json.dumps(answer).encode()) | st.binary(max
 
 
 @given(answers, st.sampled_from([200, 203, 400, 404, 413, 429, 500]), st.sampled_from([*PATHS]))
-def test_any_answer_comes_back_as_it_is(
+def test_every_response_is_returned_unchanged(
     behind: httpx.Client, odd: Upstream, raw: bytes, status: int, path: str
 ) -> None:
     odd.fault = ErrorReply(status, raw=raw)
@@ -96,7 +96,9 @@ def test_any_answer_comes_back_as_it_is(
 
 
 @given(streams().filter(bool), st.sampled_from([*PATHS]))
-def test_any_stream_comes_back(behind: httpx.Client, odd: Upstream, raw: bytes, path: str) -> None:
+def test_every_stream_is_returned(
+    behind: httpx.Client, odd: Upstream, raw: bytes, path: str
+) -> None:
     odd.fault = ErrorReply(raw=raw, in_stream=True)
     answer = behind.post(path, json={**HELLO, "stream": True}, headers=AS_IT_IS)
     assert behind.get("/healthz").status_code == 200
@@ -113,7 +115,7 @@ def test_any_stream_comes_back(behind: httpx.Client, odd: Upstream, raw: bytes, 
 
 
 @given(objects)
-def test_what_is_json_is_read_as_it_is(body: dict[str, Any]) -> None:
+def test_valid_json_is_parsed(body: dict[str, Any]) -> None:
     raw = json.dumps(body).encode()
     assert _read(json.dumps(bodies.parse_body(raw))) == _read(raw)
     assert _read(bodies.serialize(body)) == _read(raw)
@@ -125,7 +127,7 @@ def _read(raw: bytes | str) -> Any:
 
 
 @given(st.binary(max_size=60) | objects.map(lambda body: json.dumps(body).encode()), st.data())
-def test_whatever_comes_is_an_object_or_a_fault(raw: bytes, data: st.DataObject) -> None:
+def test_every_body_is_parsed_or_rejected(raw: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(raw)))
     broken = raw[:place] + data.draw(st.binary(max_size=2)) + raw[place:]
     with contextlib.suppress(GatewayError):
@@ -133,7 +135,7 @@ def test_whatever_comes_is_an_object_or_a_fault(raw: bytes, data: st.DataObject)
 
 
 @given(objects, st.sampled_from([None, 1, "\t"]), st.text(" \n\r\t", max_size=3))
-def test_a_field_is_put_in_front_and_nothing_else_changes(
+def test_an_inserted_field_changes_nothing_else(
     body: dict[str, Any], indent: int | str | None, blanks: str
 ) -> None:
     body.pop("stream_options", None)
@@ -149,7 +151,7 @@ def test_a_field_is_put_in_front_and_nothing_else_changes(
 
 @given(st.sampled_from([*FORMATS.values()]), objects | st.sampled_from([*BODIES.values()]).flatmap(
     mutated))  # fmt: skip
-def test_every_body_has_a_form_or_is_refused_in_words(asked: Any, body: dict[str, Any]) -> None:
+def test_every_body_has_a_format_or_is_rejected(asked: Any, body: dict[str, Any]) -> None:
     assert detect_format(asked, body) in FORMATS.values()
 
 
@@ -167,7 +169,7 @@ _given = st.lists(
 
 
 @given(_given, st.booleans())
-def test_any_headers_can_be_sent_on(given_: list[tuple[bytes, bytes]], keyless: bool) -> None:
+def test_all_headers_can_be_forwarded(given_: list[tuple[bytes, bytes]], keyless: bool) -> None:
     own = heads.UpstreamHeaders.of({"Authorization": "Bearer own"})
     sent = heads.build_forwarded_headers(heads.read_headers(given_), own, drop_credentials=keyless)
     names = [name for name, _ in sent]
@@ -177,7 +179,7 @@ def test_any_headers_can_be_sent_on(given_: list[tuple[bytes, bytes]], keyless: 
 
 
 @given(st.lists(st.tuples(_names, st.binary(max_size=20))))
-def test_any_headers_can_come_back(given_: list[tuple[str, bytes]]) -> None:
+def test_all_response_headers_can_be_filtered(given_: list[tuple[str, bytes]]) -> None:
     answered = heads.filter_response_headers([(name.encode(), value) for name, value in given_])
     known = {(name.lower().encode(), value) for name, value in given_}
     assert set(answered) <= known
@@ -191,7 +193,7 @@ _wishes = st.dictionaries(
 
 
 @given(_wishes)
-def test_a_wish_is_understood_or_refused_in_words(headers: dict[str, str]) -> None:
+def test_every_option_is_parsed_or_rejected(headers: dict[str, str]) -> None:
     raw = {name.encode(): value.encode() for name, value in headers.items()}
     with contextlib.suppress(GatewayError):
         assert isinstance(parse_options(raw), RequestOptions)

@@ -54,7 +54,7 @@ def wait_until_stopping(address: str) -> None:
         time.sleep(0.01)
 
 
-def test_while_it_drains_it_is_not_ready_and_answers_all_the_same(
+def test_a_draining_gateway_is_not_ready_but_still_answers(
     gateway: tuple[str, subprocess.Popen[str]],
 ) -> None:
     address, process = gateway
@@ -66,7 +66,7 @@ def test_while_it_drains_it_is_not_ready_and_answers_all_the_same(
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_the_waiting(
+def test_a_second_signal_ends_draining(
     gateway: tuple[str, subprocess.Popen[str]], second: signal.Signals
 ) -> None:
     address, process = gateway
@@ -76,7 +76,7 @@ def test_a_second_signal_ends_the_waiting(
     assert process.wait(PATIENCE) == 0
 
 
-def test_ctrl_c_does_not_wait(gateway: tuple[str, subprocess.Popen[str]]) -> None:
+def test_ctrl_c_stops_without_draining(gateway: tuple[str, subprocess.Popen[str]]) -> None:
     _, process = gateway
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE) == 0

@@ -106,7 +106,7 @@ NO_OBJECTS = {
 
 @pytest.mark.parametrize("path", ALL_PATHS)
 @pytest.mark.parametrize(("raw", "said"), NO_OBJECTS.values(), ids=NO_OBJECTS)
-def test_what_is_no_json_object_is_refused(
+def test_a_body_that_is_not_a_json_object_is_rejected(
     client: httpx.Client, path: str, raw: bytes, said: str
 ) -> None:
     assert said in refused(client, path, raw)
@@ -130,12 +130,12 @@ NO_CONVERSATIONS: Mapping[str, object] = {
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, COUNT_TOKENS])
 @pytest.mark.parametrize("value", [*NO_CONVERSATIONS.values(), "Hello?"],
                          ids=[*NO_CONVERSATIONS, "a text"])  # fmt: skip
-def test_messages_that_are_none_are_refused(client: httpx.Client, path: str, value: object) -> None:
+def test_invalid_messages_are_rejected(client: httpx.Client, path: str, value: object) -> None:
     assert refused(client, path, json.dumps(conversation(path, value)).encode())
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, COUNT_TOKENS])
-def test_a_body_without_messages_is_refused(client: httpx.Client, path: str) -> None:
+def test_a_body_without_messages_is_rejected(client: httpx.Client, path: str) -> None:
     assert "`messages` must be a list" in refused(client, path, b"{}")
 
 
@@ -143,7 +143,7 @@ def test_a_body_without_messages_is_refused(client: httpx.Client, path: str) -> 
 @pytest.mark.parametrize(
     "name", [name for name in NO_CONVERSATIONS if name != "null"]
 )  # a prompt that the server keeps needs no input
-def test_an_input_that_is_none_is_refused(client: httpx.Client, path: str, name: str) -> None:
+def test_an_invalid_input_is_rejected(client: httpx.Client, path: str, name: str) -> None:
     raw = json.dumps(conversation(path, NO_CONVERSATIONS[name])).encode()
     assert refused(client, path, raw)
 
@@ -159,14 +159,14 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("path", ALL_PATHS)
 @pytest.mark.parametrize("fields", WRONG.values(), ids=WRONG)
-def test_a_field_that_brim_must_read_is_refused_where_it_is_of_a_wrong_type(
+def test_a_field_of_the_wrong_type_is_rejected(
     client: httpx.Client, path: str, fields: Mapping[str, Any]
 ) -> None:
     assert "must be" in refused(client, path, json.dumps(body_for(path, **fields)).encode())
 
 
 @pytest.mark.parametrize("calls", [[HIDDEN], [5], {}, "x", [{"function": 5}], [{"function": "f"}]])
-def test_calls_that_are_none_are_refused(client: httpx.Client, calls: object) -> None:
+def test_invalid_tool_calls_are_rejected(client: httpx.Client, calls: object) -> None:
     said = [{"role": "assistant", "content": None, "tool_calls": calls}]
     message = refused(client, CHAT, json.dumps(body_for(CHAT, messages=said)).encode())
     assert message.startswith("message 0: ")
@@ -188,7 +188,7 @@ PASSED_ON: Mapping[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fields", PASSED_ON.values(), ids=PASSED_ON)
-def test_what_only_the_upstream_can_judge_reaches_it_byte_for_byte(
+def test_unknown_values_are_forwarded_byte_for_byte(
     client: httpx.Client, upstream: ScriptedServer, path: str, fields: Mapping[str, Any]
 ) -> None:
     raw = json.dumps(body_for(path, **fields)).encode()
@@ -201,7 +201,7 @@ def test_what_only_the_upstream_can_judge_reaches_it_byte_for_byte(
     "text", [b'"\\ud83d"', b'"\\udc00 and \\ud83d\\ud83d"', b'"\\u0000"', b'"\\ufeff"'],
     ids=["half an emoji", "three halves", "a zero", "a byte order mark"],
 )  # fmt: skip
-def test_odd_characters_reach_the_upstream_as_they_are(
+def test_unusual_characters_are_forwarded_unchanged(
     client: httpx.Client, upstream: ScriptedServer, path: str, text: bytes
 ) -> None:
     """Agents cut texts in the middle of an emoji."""
@@ -211,7 +211,7 @@ def test_odd_characters_reach_the_upstream_as_they_are(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_half_an_emoji_survives_a_cut(
+def test_a_lone_surrogate_survives_a_trim(
     client: httpx.Client, upstream: ScriptedServer, path: str
 ) -> None:
     said: list[Any] = [{"role": "user", "content": f"{n} {'word ' * 100}\ud83d"} for n in range(99)]
@@ -230,13 +230,15 @@ def test_half_an_emoji_survives_a_cut(
      {"system": [5]}, {"messages": [{"role": "user", "content": [
          {"type": [], "cache_control": "always"}]}]}],
 )  # fmt: skip
-def test_marks_are_set_only_where_they_can_be(client: httpx.Client, fields: dict[str, Any]) -> None:
+def test_cache_marks_are_set_only_where_possible(
+    client: httpx.Client, fields: dict[str, Any]
+) -> None:
     raw = json.dumps(body_for(MESSAGES, **fields)).encode()
     answer = posted(client, MESSAGES, raw, **{"brim-cache-marks": "on"})
     assert answer.status_code in (200, 400)
 
 
-def test_of_a_key_that_comes_twice_the_last_value_counts(client: httpx.Client) -> None:
+def test_the_last_value_of_a_duplicate_field_counts(client: httpx.Client) -> None:
     raw = json.dumps(body_for(CHAT)).encode().replace(b'"model": "m"', b'"model": "m", "model": 5')
     assert "`model` must be a string" in refused(client, CHAT, raw)
 
@@ -253,7 +255,7 @@ DEEP_PLACES: Mapping[str, Any] = {
 
 @pytest.mark.parametrize("path", ALL_PATHS)
 @pytest.mark.parametrize("place", DEEP_PLACES)
-def test_what_is_nested_deeply_is_taken_or_refused(
+def test_deeply_nested_bodies_are_accepted_or_rejected(
     client: httpx.Client, path: str, place: str
 ) -> None:
     """Parsers, readers and writers each have a limit of their own, and none of them is a fault."""
@@ -278,7 +280,9 @@ def test_a_model_may_have_any_name(client: httpx.Client, model: str) -> None:
 # How much
 
 
-def test_a_body_of_200000_messages_stops_nobody_else(client: httpx.Client, served: Running) -> None:
+def test_a_body_of_200000_messages_does_not_block_others(
+    client: httpx.Client, served: Running
+) -> None:
     said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * 100_000
     raw = json.dumps(body_for(CHAT, messages=said)).encode()
     answers: list[httpx.Response] = []
@@ -293,7 +297,7 @@ def test_a_body_of_200000_messages_stops_nobody_else(client: httpx.Client, serve
 
 
 @pytest.mark.parametrize("path", ALL_PATHS)
-def test_a_body_that_is_too_large_is_refused(upstream: ScriptedServer, path: str) -> None:
+def test_a_body_above_the_limit_is_rejected(upstream: ScriptedServer, path: str) -> None:
     config = config_of(upstream.url)
     small = GatewayConfig(max_body_bytes=10_000)
     with running(replace(config, gateway=small)) as served, httpx.Client() as client:

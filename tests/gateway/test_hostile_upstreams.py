@@ -73,9 +73,7 @@ BEFORE_ALL = [name for name, pieces in HANGS_UP.items() if len(pieces) < 2]
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", BEFORE_ALL)
-def test_an_upstream_that_hangs_up_before_it_said_anything_is_an_error(
-    path: str, name: str
-) -> None:
+def test_a_disconnect_before_the_response_is_an_error(path: str, name: str) -> None:
     async def read() -> None:
         async with asking(speaking(HANGS_UP[name])) as (client, _):
             for is_streamed in (False, True):
@@ -88,7 +86,7 @@ def test_an_upstream_that_hangs_up_before_it_said_anything_is_an_error(
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", [name for name in HANGS_UP if name not in BEFORE_ALL])
-def test_a_stream_that_breaks_off_ends_with_an_event_that_says_so(path: str, name: str) -> None:
+def test_a_broken_stream_ends_with_an_error_event(path: str, name: str) -> None:
     async def read() -> None:
         async with asking(speaking(HANGS_UP[name])) as (client, _):
             answer, raw = await answered(client, path, stream=True)
@@ -108,7 +106,7 @@ def test_a_stream_that_breaks_off_ends_with_an_event_that_says_so(path: str, nam
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("name", NO_ANSWERS)
-def test_what_is_no_answer_is_passed_on_or_told(name: str, is_streamed: bool) -> None:
+def test_invalid_responses_are_returned_or_reported(name: str, is_streamed: bool) -> None:
     async def read() -> None:
         async with asking(speaking(NO_ANSWERS[name]), timeout=1.0) as (client, spoken):
             answer, raw = await answered(client, stream=is_streamed)
@@ -124,7 +122,7 @@ def test_what_is_no_answer_is_passed_on_or_told(name: str, is_streamed: bool) ->
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_comes_byte_for_byte(path: str, name: str) -> None:
+def test_a_stream_is_returned_byte_for_byte(path: str, name: str) -> None:
     async def read() -> None:
         pieces = STREAMS[name]
         async with asking(speaking(pieces, pause=0)) as (client, spoken):
@@ -144,7 +142,7 @@ async def _direct(url: str, path: str) -> bytes:
 
 
 @pytest.mark.parametrize("pieces", [WHOLE, GZIPPED])
-def test_a_whole_answer_comes_as_it_was_before_it_was_compressed(pieces: Pieces) -> None:
+def test_a_compressed_response_is_decompressed(pieces: Pieces) -> None:
     async def read() -> None:
         async with asking(speaking(pieces)) as (client, spoken):
             direct = await _direct(spoken.url + CHAT, CHAT)
@@ -156,7 +154,7 @@ def test_a_whole_answer_comes_as_it_was_before_it_was_compressed(pieces: Pieces)
     run(read())
 
 
-def test_a_stream_under_another_name_is_passed_on_whole() -> None:
+def test_a_stream_with_another_content_type_is_returned_whole() -> None:
     async def read() -> None:
         pieces = [piece.replace(b"text/event-stream", b"text/plain; charset=x")
                   for piece in STREAMS["in chunks"]]  # fmt: skip
@@ -169,7 +167,7 @@ def test_a_stream_under_another_name_is_passed_on_whole() -> None:
     run(read())
 
 
-def test_an_upstream_that_never_answers_is_not_waited_for() -> None:
+def test_a_silent_upstream_times_out() -> None:
     async def read() -> None:
         async with asking(silent(), timeout=0.3) as (client, _):
             for path in PATHS:
@@ -180,7 +178,7 @@ def test_an_upstream_that_never_answers_is_not_waited_for() -> None:
     run(read())
 
 
-def test_a_stream_of_comments_is_not_held_back_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_of_comments_is_not_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.2)
 
     async def read() -> None:
@@ -196,7 +194,7 @@ def test_a_stream_of_comments_is_not_held_back_for_long(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_stream_that_ends_before_it_said_anything_is_an_error(path: str) -> None:
+def test_an_empty_stream_is_an_error(path: str) -> None:
     async def read() -> None:
         async with asking(speaking((STREAMS["comments"][0], b": ping\n\n"))) as (client, _):
             answer, raw = await answered(client, path, stream=True)
@@ -206,7 +204,7 @@ def test_a_stream_that_ends_before_it_said_anything_is_an_error(path: str) -> No
     run(read())
 
 
-def test_an_answer_without_end_is_cut_off() -> None:
+def test_an_endless_response_is_cancelled() -> None:
     async def read() -> None:
         async with asking(endless(stream=False)) as (client, _):
             answer, raw = await answered(client)
@@ -216,7 +214,7 @@ def test_an_answer_without_end_is_cut_off() -> None:
     run(read())
 
 
-def test_a_line_without_end_is_passed_on_as_it_comes() -> None:
+def test_an_endless_line_is_forwarded_in_pieces() -> None:
     async def read() -> None:
         async with (
             asking(endless(stream=True)) as (client, _),
@@ -238,7 +236,7 @@ HEADS: Mapping[str, bytes] = {
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-def test_headers_come_back_as_they_are_but_for_those_that_mislead(head: bytes) -> None:
+def test_response_headers_are_returned_except_misleading_ones(head: bytes) -> None:
     async def read() -> None:
         pieces = [WHOLE[0].replace(b"Connection: close", head + b"\r\nConnection: close")]
         async with asking(speaking(pieces)) as (client, _):

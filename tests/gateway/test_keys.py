@@ -84,7 +84,7 @@ def keyed(provider: ScriptedServer, anna: str) -> Iterator[Running]:  # noqa: AR
 # Who is let in
 
 
-def test_without_keys_all_is_open_and_no_file_is_made(provider: ScriptedServer) -> None:
+def test_without_keys_everyone_is_admitted_and_no_file_is_created(provider: ScriptedServer) -> None:
     with running(config_of(provider.url)) as gateway:
         asyncio.run(_swept(gateway))
         assert ask(gateway, CHAT, "hi", headers=bearing("sk-own")).status_code == 200
@@ -94,7 +94,7 @@ def test_without_keys_all_is_open_and_no_file_is_made(provider: ScriptedServer) 
 
 
 @pytest.mark.parametrize("secret", ["brim-wrong", "brim-", "sk-own"])
-def test_who_shows_no_key_of_this_gateway_gets_the_error_that_a_library_knows(
+def test_an_invalid_key_gets_the_error_that_the_library_expects(
     keyed: Running, provider: ScriptedServer, secret: str
 ) -> None:
     with openai_with(keyed, secret) as client:
@@ -110,7 +110,7 @@ def test_who_shows_no_key_of_this_gateway_gets_the_error_that_a_library_knows(
 
 
 @pytest.mark.parametrize("path", [*PATHS, COUNT_TOKENS, INPUT_TOKENS])
-def test_a_request_without_any_key_is_refused(keyed: Running, path: str) -> None:
+def test_a_request_without_a_key_is_rejected(keyed: Running, path: str) -> None:
     answer = ask(keyed, path, "hi")
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -118,7 +118,7 @@ def test_a_request_without_any_key_is_refused(keyed: Running, path: str) -> None
     assert httpx.get(f"{keyed.url}/v1/models").status_code == 401
 
 
-def test_a_key_that_lives_is_enough_for_each_library(keyed: Running, anna: str) -> None:
+def test_an_active_key_works_with_each_library(keyed: Running, anna: str) -> None:
     with openai_with(keyed, anna) as client:
         said = client.chat.completions.create(model="m", messages=HELLO).choices[0].message
         assert said.content == "Hello."
@@ -143,7 +143,7 @@ def test_a_key_that_lives_is_enough_for_each_library(keyed: Running, anna: str) 
         {"authorization": "Bearer sk-own", "x-api-key": "sk-other", "api-key": "{}"},
     ],
 )
-def test_a_key_is_found_wherever_clients_put_it(
+def test_a_key_is_found_in_every_header(
     keyed: Running, provider: ScriptedServer, anna: str, shown: dict[str, str]
 ) -> None:
     headers = {name: value.format(anna) for name, value in shown.items()}
@@ -152,7 +152,7 @@ def test_a_key_is_found_wherever_clients_put_it(
     assert not {name.lower() for name in asked.headers} & {"authorization", "x-api-key", "api-key"}
 
 
-def test_a_revoked_key_is_refused_at_once_though_it_is_remembered(
+def test_a_revoked_key_is_rejected_immediately_even_if_cached(
     keyed: Running, provider: ScriptedServer, anna: str
 ) -> None:
     bob = secret_of("bob")
@@ -164,7 +164,9 @@ def test_a_revoked_key_is_refused_at_once_though_it_is_remembered(
     assert len(provider.requests) == 2
 
 
-def test_a_revoked_key_leaves_the_gateway_closed(provider: ScriptedServer, anna: str) -> None:
+def test_a_gateway_with_only_revoked_keys_still_requires_one(
+    provider: ScriptedServer, anna: str
+) -> None:
     revoke("anna")
     with running(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 401
@@ -175,11 +177,11 @@ def test_a_revoked_key_leaves_the_gateway_closed(provider: ScriptedServer, anna:
 
 
 @pytest.mark.parametrize("path", OPEN)
-def test_what_tells_nothing_of_anybody_is_open(keyed: Running, path: str) -> None:
+def test_public_paths_need_no_key(keyed: Running, path: str) -> None:
     assert httpx.get(keyed.url + path).status_code == 200
 
 
-def test_the_operator_s_key_opens_what_is_the_operator_s_and_nothing_else(
+def test_an_operator_key_opens_operator_paths_only(
     keyed: Running, anna: str, provider: ScriptedServer
 ) -> None:
     operator = secret_of("olga", is_operator=True)
@@ -202,7 +204,7 @@ def test_the_operator_s_key_opens_what_is_the_operator_s_and_nothing_else(
 # What becomes of a key
 
 
-def test_no_upstream_sees_a_key_of_the_gateway(anna: str) -> None:
+def test_no_upstream_gets_a_gateway_key(anna: str) -> None:
     """Not the first, not the one that stands in, and not for counts, models or passed paths."""
     given = {"format": FORMATS, "window": 400, "reply": 50, "count": "always"}
     with (
@@ -232,7 +234,7 @@ def test_no_upstream_sees_a_key_of_the_gateway(anna: str) -> None:
     assert {one.headers.get("Authorization") for one in second.requests} == {f"Bearer {SECRET}"}
 
 
-def test_a_passed_path_brings_an_upstream_no_key_of_the_gateway(anna: str) -> None:
+def test_a_passthrough_path_does_not_forward_gateway_keys(anna: str) -> None:
     async def embedded(_: web.Request) -> web.StreamResponse:
         return web.json_response({"data": []})
 
@@ -251,7 +253,7 @@ def test_a_passed_path_brings_an_upstream_no_key_of_the_gateway(anna: str) -> No
     run(passed())
 
 
-def test_a_key_is_neither_logged_nor_told(
+def test_a_key_is_neither_logged_nor_returned(
     keyed: Running, anna: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     operator = secret_of("olga", is_operator=True)
@@ -279,7 +281,7 @@ async def _swept(gateway: Running) -> None:
     await asyncio.wrap_future(asked)
 
 
-def test_a_gateway_that_runs_asks_for_keys_soon_after_the_first_is_made(
+def test_a_running_gateway_requires_keys_soon_after_the_first_is_created(
     provider: ScriptedServer,
 ) -> None:
     with running(config_of(provider.url)) as gateway:
@@ -291,7 +293,7 @@ def test_a_gateway_that_runs_asks_for_keys_soon_after_the_first_is_made(
     assert len(ledger()) == 1
 
 
-def test_books_without_a_key_leave_the_gateway_open(provider: ScriptedServer) -> None:
+def test_a_store_without_keys_admits_everyone(provider: ScriptedServer) -> None:
     in_books(lambda books: books.keys())
     assert books_file().exists()
     with running(config_of(provider.url)) as gateway:
@@ -299,7 +301,7 @@ def test_books_without_a_key_leave_the_gateway_open(provider: ScriptedServer) ->
         assert ask(gateway, CHAT, "hi").status_code == 200
 
 
-def test_keys_can_be_asked_for_before_there_is_one(provider: ScriptedServer) -> None:
+def test_keys_can_be_required_before_the_first_exists(provider: ScriptedServer) -> None:
     with running(with_gateway(config_of(provider.url), require_keys=True)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 401
         anna = secret_of("anna")
@@ -307,7 +309,7 @@ def test_keys_can_be_asked_for_before_there_is_one(provider: ScriptedServer) -> 
 
 
 @pytest.mark.parametrize("content", [b"garbage" * 1_000, b"SQLite format 3\0" + bytes(5_000)])
-def test_books_that_cannot_be_read_end_the_gateway_before_it_serves(content: bytes) -> None:
+def test_an_unusable_store_stops_the_gateway_at_startup(content: bytes) -> None:
     books_file().parent.mkdir(parents=True)
     books_file().write_bytes(content)
     accounts = create_account_service(config_of().gateway, {"BRIM_STATE": str(books_file().parent)})
@@ -317,7 +319,7 @@ def test_books_that_cannot_be_read_end_the_gateway_before_it_serves(content: byt
     assert "new" not in str(told.value)
 
 
-def test_books_that_are_away_close_the_gateway_and_are_looked_for(
+def test_an_unavailable_store_is_retried_while_requests_are_rejected(
     provider: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_accounts, "RETRY_SECONDS", 0.02)
@@ -338,7 +340,7 @@ def test_books_that_are_away_close_the_gateway_and_are_looked_for(
 # A file that vanishes
 
 
-def test_nothing_is_sent_while_the_file_is_gone_or_is_another(
+def test_nothing_is_sent_while_the_file_is_missing_or_replaced(
     keyed: Running, provider: ScriptedServer, anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brim.gateway.accounts.sqlite.store.FILE_CHECK_SECONDS", -1.0)
@@ -353,7 +355,7 @@ def test_nothing_is_sent_while_the_file_is_gone_or_is_another(
     assert len(provider.requests) == 2
 
 
-def test_a_file_that_is_lost_does_not_open_the_gateway(provider: ScriptedServer, anna: str) -> None:
+def test_a_lost_file_does_not_admit_everyone(provider: ScriptedServer, anna: str) -> None:
     with running(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
     books_file().unlink()
@@ -372,7 +374,7 @@ def test_a_file_that_is_lost_does_not_open_the_gateway(provider: ScriptedServer,
 # Where it listens
 
 
-def test_other_machines_are_let_in_only_where_keys_are_asked_for(
+def test_other_machines_are_admitted_only_with_keys(
     provider: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(books_file().parent))
@@ -394,9 +396,7 @@ def test_other_machines_are_let_in_only_where_keys_are_asked_for(
 # Many who ask
 
 
-def test_many_wrong_keys_are_not_remembered_without_bound(
-    anna: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_of_invalid_keys_is_bounded(anna: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_admission, "MAX_CACHED_KEYS", 20)
     environment = {"BRIM_STATE": str(books_file().parent)}
 
@@ -418,7 +418,7 @@ def _shown(secret: str) -> Any:
     return read_headers([(b"authorization", f"Bearer {secret}".encode())])
 
 
-def test_many_at_once_with_their_own_keys_are_told_apart(keyed: Running) -> None:
+def test_concurrent_clients_are_distinguished_by_key(keyed: Running) -> None:
     secrets = {f"user-{n}": secret_of(f"user-{n}") for n in range(8)}
 
     def asks(name: str) -> int:

@@ -68,9 +68,7 @@ def listening_to(address: str, secret: str) -> Iterator[None]:
         yield
 
 
-def test_a_gateway_that_is_killed_leaves_one_row_that_is_presumed(
-    anna: str, tmp_path: Path
-) -> None:
+def test_a_killed_gateway_leaves_one_presumed_row(anna: str, tmp_path: Path) -> None:
     with ScriptedServer(TextReply(WORDS, hold=threading.Event())) as provider:
         with (
             serving(provider, tmp_path, lease_seconds=2) as (address, process),
@@ -87,9 +85,7 @@ def test_a_gateway_that_is_killed_leaves_one_row_that_is_presumed(
     assert standing() == {"key dollars": (WORST, 0)}
 
 
-def test_a_stream_that_outlives_its_lease_is_not_presumed(
-    anna: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lease_of_a_long_stream_is_renewed(anna: str, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on, renew, swept = threading.Event(), SqliteAccountStore.renew, threading.Semaphore(0)
 
     async def renewed(books: SqliteAccountStore, ids: Sequence[str], lease: float) -> None:
@@ -108,7 +104,7 @@ def test_a_stream_that_outlives_its_lease_is_not_presumed(
     assert only_row().state == "settled"
 
 
-def test_a_gateway_that_is_stopped_books_what_it_cuts_off(anna: str, tmp_path: Path) -> None:
+def test_a_stopped_gateway_records_cancelled_requests(anna: str, tmp_path: Path) -> None:
     with (
         ScriptedServer(TextReply(WORDS, hold=threading.Event())) as provider,
         serving(provider, tmp_path, stop_seconds=0.1) as (address, process),
@@ -122,7 +118,7 @@ def test_a_gateway_that_is_stopped_books_what_it_cuts_off(anna: str, tmp_path: P
     assert standing() == {"key dollars": (2 * HI + 10, 0)}
 
 
-def test_a_gateway_that_is_started_again_goes_on_counting() -> None:
+def test_a_restarted_gateway_continues_counting() -> None:
     secret = secret_of("anna", dollars(WORST + COST, "month"))
     for status in (200, 200, 429):
         with before() as (gateway, _):

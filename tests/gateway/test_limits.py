@@ -66,7 +66,7 @@ def rest_of(client: socket.socket) -> bytes:
 
 @each_format
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "chunked"])
-def test_a_body_that_is_too_large_is_refused(path: str, announced: bool) -> None:
+def test_a_body_above_the_limit_is_rejected(path: str, announced: bool) -> None:
     with ScriptedServer("Hello.") as provider, bounded(provider, max_body_bytes=10_000) as server:
         raw = json.dumps(body_of(path, "word " * 3_000)).encode()
         pieces = (raw[start : start + 1_000] for start in range(0, len(raw), 1_000))

@@ -40,7 +40,7 @@ def stream() -> Iterator[io.StringIO]:
         yield io.StringIO()
 
 
-def test_a_line_of_json_has_what_stands_beside_the_words(stream: io.StringIO) -> None:
+def test_a_json_line_has_all_fields(stream: io.StringIO) -> None:
     logs.configure_logging("json", stream)
     LOG.info(
         "answered", extra={"fields": {"id": "brim_1", "status": 200, "trimmed": {"dropped": 3}}}
@@ -56,7 +56,7 @@ def test_a_line_of_json_has_what_stands_beside_the_words(stream: io.StringIO) ->
     }
 
 
-def test_a_line_of_text_leaves_out_what_is_not_known(stream: io.StringIO) -> None:
+def test_a_text_line_omits_unknown_fields(stream: io.StringIO) -> None:
     logs.configure_logging("text", stream)
     LOG.warning("answered", extra={"fields": {"status": 200, "code": None}})
     assert stream.getvalue().partition(" ")[2] == "warning: answered status=200\n"
@@ -73,9 +73,7 @@ def test_a_name_from_a_client_cannot_end_the_line_or_move_the_cursor(
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
-def test_an_exception_is_told_by_its_kind_and_place_not_by_its_words(
-    stream: io.StringIO, style: logs.Style
-) -> None:
+def test_an_exception_is_logged_without_its_message(stream: io.StringIO, style: logs.Style) -> None:
     logs.configure_logging(style, stream)
     try:
         int("what somebody said")
@@ -96,7 +94,7 @@ def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_request_is_one_line_with_what_is_recorded_of_it(path: str, stream: io.StringIO) -> None:
+def test_a_request_is_logged_in_one_line(path: str, stream: io.StringIO) -> None:
     logs.configure_logging("json", stream)
     with (
         ScriptedServer("Hello.") as provider,
@@ -125,7 +123,7 @@ def test_a_request_is_one_line_with_what_is_recorded_of_it(path: str, stream: io
     ],
     ids=str,
 )
-def test_what_an_upstream_is_to_blame_for_is_a_warning(
+def test_an_upstream_failure_is_a_warning(
     answer: ErrorReply, level: str, stream: io.StringIO
 ) -> None:
     logs.configure_logging("json", stream)
@@ -135,7 +133,7 @@ def test_what_an_upstream_is_to_blame_for_is_a_warning(
     assert (line["level"], line["status"]) == (level, answer.status)
 
 
-def test_an_upstream_that_is_not_there_is_a_warning_with_its_code(stream: io.StringIO) -> None:
+def test_an_unreachable_upstream_is_a_warning_with_its_code(stream: io.StringIO) -> None:
     logs.configure_logging("json", stream)
     with running(config_of("http://127.0.0.1:9")) as server:
         ask(server, CHAT, "hi")
@@ -143,7 +141,7 @@ def test_an_upstream_that_is_not_there_is_a_warning_with_its_code(stream: io.Str
     assert (line["level"], line["code"]) == ("warning", "upstream_unreachable")
 
 
-def test_a_model_name_of_any_length_and_of_any_signs_is_one_short_line(
+def test_every_model_name_is_logged_in_one_short_line(
     stream: io.StringIO,
 ) -> None:
     logs.configure_logging("text", stream)
@@ -154,7 +152,7 @@ def test_a_model_name_of_any_length_and_of_any_signs_is_one_short_line(
     assert len(line) < 1_000
 
 
-def test_no_line_is_made_where_nobody_listens(
+def test_no_line_is_built_if_logging_is_disabled(
     stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logs.configure_logging("json", stream)
@@ -164,7 +162,7 @@ def test_no_line_is_made_where_nobody_listens(
     assert stream.getvalue() == ""
 
 
-def test_what_a_driver_of_the_store_complains_about_is_not_logged(
+def test_messages_of_store_drivers_are_not_logged(
     stream: io.StringIO, caplog: pytest.LogCaptureFixture
 ) -> None:
     logs.configure_logging("json", stream)

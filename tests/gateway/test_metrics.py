@@ -70,7 +70,7 @@ def finished(model: str, **more: Any) -> RequestRecord:
 
 
 @each_format
-def test_a_request_is_counted_as_it_is_recorded(path: str) -> None:
+def test_metrics_match_the_record_of_a_request(path: str) -> None:
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
     said = TextReply("one two three", cached=5)
     with (
@@ -97,7 +97,7 @@ def test_a_request_is_counted_as_it_is_recorded(path: str) -> None:
         assert numbers("brim_unreported_usage_requests_total", **LANE) == 0
 
 
-def test_requests_add_up() -> None:
+def test_requests_are_summed() -> None:
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         for path in PATHS:
             for _ in range(3):
@@ -108,7 +108,7 @@ def test_requests_add_up() -> None:
         assert numbers("brim_unknown_cost_requests_total") == 9
 
 
-def test_times_are_counted_under_the_bounds_that_they_keep() -> None:
+def test_durations_are_counted_in_buckets() -> None:
     metrics = Metrics([], [], [])
     metrics.add(finished("m", first_byte=0.3, seconds=700.0))
     metrics.add(finished("m", first_byte=None, seconds=1.0))
@@ -122,7 +122,7 @@ def test_times_are_counted_under_the_bounds_that_they_keep() -> None:
     assert numbers("brim_request_seconds_sum") == 701
 
 
-def test_what_runs_is_counted_while_it_runs() -> None:
+def test_running_requests_are_counted() -> None:
     goes_on = threading.Event()
     with (
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
@@ -134,7 +134,7 @@ def test_what_runs_is_counted_while_it_runs() -> None:
 
 
 @each_format
-def test_errors_are_counted_by_their_code(path: str) -> None:
+def test_errors_are_counted_by_code(path: str) -> None:
     with ScriptedServer(ErrorReply(404, "no")) as provider:
         config = config_of(provider.url, window=500, reply=100, models=("scripted",))
         with running(config) as server:
@@ -149,7 +149,7 @@ def test_errors_are_counted_by_their_code(path: str) -> None:
     assert numbers("brim_requests_total", status="4xx", end="rejected", format=form) == 3
 
 
-def test_a_refusal_that_is_learned_from_is_counted_and_its_window_shown() -> None:
+def test_a_context_length_error_is_counted_and_its_window_exported() -> None:
     with (
         ScriptedServer("Hello.", window=1_000, reports_window=False) as provider,
         running(config_of(provider.url, window=4_000, reply=100)) as server,
@@ -162,7 +162,7 @@ def test_a_refusal_that_is_learned_from_is_counted_and_its_window_shown() -> Non
         assert numbers("brim_calibration_ratio", **LANE) > 0
 
 
-def test_a_model_that_stands_in_is_counted_as_itself() -> None:
+def test_a_fallback_model_is_counted_under_its_own_name() -> None:
     with ScriptedServer(ErrorReply(503)) as broken, ScriptedServer("Hello.") as well:
         first, second = config_of(broken.url, well.url).upstreams.values()
         upstreams = {
@@ -181,7 +181,7 @@ def test_a_model_that_stands_in_is_counted_as_itself() -> None:
 # Under which names
 
 
-def test_a_model_that_no_upstream_has_answered_has_no_name_of_its_own() -> None:
+def test_an_unanswered_model_is_counted_as_other() -> None:
     no_model = ErrorReply(404, "no such model")
     with ScriptedServer(no_model) as provider, running(config_of(provider.url)) as server:
         for place in range(5):
@@ -192,7 +192,7 @@ def test_a_model_that_no_upstream_has_answered_has_no_name_of_its_own() -> None:
     assert numbers("brim_requests_total", model="other") == 10
 
 
-def test_a_model_that_the_configuration_names_has_its_name_from_the_first_failure_on() -> None:
+def test_a_configured_model_is_always_counted_by_name() -> None:
     with (
         ScriptedServer(ErrorReply(500)) as provider,
         running(config_of(provider.url, models=("ours", "gpt-*"))) as server,
@@ -203,7 +203,7 @@ def test_a_model_that_the_configuration_names_has_its_name_from_the_first_failur
     assert numbers.labels("brim_requests_total", "model") == {"ours", "other"}
 
 
-def test_so_many_models_are_told_apart_and_no_more() -> None:
+def test_the_number_of_models_is_bounded() -> None:
     metrics = Metrics(["ours"], [], [])
     for place in range(MAX_MODELS + 50):
         metrics.add(finished(f"model-{place}"))
@@ -220,7 +220,7 @@ def test_so_many_models_are_told_apart_and_no_more() -> None:
     "model",
     ['a "quoted" one', "two\nlines", "back\\slash", "half \ud83d an emoji", "\x00\x7f\x9b", "世界"],
 )
-def test_no_name_breaks_the_text(model: str) -> None:
+def test_every_model_name_is_escaped(model: str) -> None:
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         assert ask(server, CHAT, "hi", model=model).status_code == 200
         (label,) = read(server).labels("brim_requests_total", "model")
@@ -231,7 +231,7 @@ def test_no_name_breaks_the_text(model: str) -> None:
 # How it is told
 
 
-def test_each_number_has_a_sentence_and_there_are_those_of_the_process() -> None:
+def test_every_metric_has_a_help_text() -> None:
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
         families = {family.name: family for family in read(server).families}
@@ -242,7 +242,7 @@ def test_each_number_has_a_sentence_and_there_are_those_of_the_process() -> None
     assert "process_open_fds" in families
 
 
-def test_two_gateways_in_one_process_do_not_share_their_numbers() -> None:
+def test_gateways_in_one_process_have_separate_metrics() -> None:
     with ScriptedServer("Hello.") as provider:
         config = config_of(provider.url)
         with running(config) as one, running(config) as other:

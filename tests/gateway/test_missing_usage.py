@@ -74,7 +74,7 @@ def streamed(path: str, answer: dict[str, Any]) -> ErrorReply:
 
 @pytest.mark.parametrize("told", [dict.fromkeys(PATHS, SILENT), WITHOUT_OUTPUT, NO_OUTPUT])
 @pytest.mark.parametrize("path", PATHS)
-def test_of_a_whole_answer_that_does_not_tell_its_output_the_words_are_counted(
+def test_output_is_counted_if_a_response_does_not_report_it(
     anna: str, path: str, told: Mapping[str, Any]
 ) -> None:
     with before(raw(whole(path, TextReply(WORDS), **told[path]))) as (gateway, provider):
@@ -88,7 +88,7 @@ def test_of_a_whole_answer_that_does_not_tell_its_output_the_words_are_counted(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_so_are_those_of_a_stream_that_says_it_had_none(anna: str, path: str) -> None:
+def test_output_is_counted_if_a_stream_reports_none(anna: str, path: str) -> None:
     answer = whole(path, TextReply(WORDS), **NO_OUTPUT[path])
     with before(streamed(path, answer)) as (gateway, provider):
         assert say_hi(gateway, anna, path, stream=True).status_code == 200
@@ -100,7 +100,7 @@ def test_so_are_those_of_a_stream_that_says_it_had_none(anna: str, path: str) ->
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_calls_count_as_well(anna: str, path: str) -> None:
+def test_tool_calls_are_counted(anna: str, path: str) -> None:
     said = TextReply(calls=[ToolCallReply("read", {"path": WORDS})])
     with before(raw(whole(path, said, usage=None))) as (gateway, provider):
         assert say_hi(gateway, anna, path).status_code == 200
@@ -111,7 +111,7 @@ def test_calls_count_as_well(anna: str, path: str) -> None:
     settled(row)
 
 
-def test_so_do_thoughts_that_are_shown(anna: str) -> None:
+def test_visible_reasoning_is_counted(anna: str) -> None:
     answer = whole(CHAT, TextReply("Hello."), usage=None)
     answer["choices"][0]["message"]["reasoning_content"] = WORDS
     with before(raw(answer)) as (gateway, provider):
@@ -121,7 +121,7 @@ def test_so_do_thoughts_that_are_shown(anna: str) -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_of_several_answers_all_count(anna: str, is_streamed: bool) -> None:
+def test_all_choices_are_counted(anna: str, is_streamed: bool) -> None:
     choices = [
         {
             "index": place,
@@ -141,7 +141,7 @@ def test_of_several_answers_all_count(anna: str, is_streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_who_reports_no_output_and_says_nothing_is_believed(anna: str, path: str) -> None:
+def test_a_report_of_no_output_is_accepted_for_an_empty_response(anna: str, path: str) -> None:
     with before(raw(whole(path, TextReply(), **NO_OUTPUT[path]))) as (gateway, _):
         assert say_hi(gateway, anna, path).status_code == 200
     row = only_row()
@@ -153,7 +153,7 @@ def test_who_reports_no_output_and_says_nothing_is_believed(anna: str, path: str
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_who_hangs_up_before_the_first_word_pays_for_all_that_may_have_been_thought(
+def test_a_disconnect_before_the_first_token_is_charged_in_full(
     anna: str, path: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.05)
@@ -170,7 +170,9 @@ def test_who_hangs_up_before_the_first_word_pays_for_all_that_may_have_been_thou
 
 
 @pytest.mark.parametrize(("path", "pieces"), [(MESSAGES, 2), (RESPONSES, 3)])
-def test_so_does_one_whose_upstream_breaks_off_there(anna: str, path: str, pieces: int) -> None:
+def test_an_upstream_failure_before_the_first_token_is_charged_in_full(
+    anna: str, path: str, pieces: int
+) -> None:
     with before(TextReply(WORDS, cut_after=pieces)) as (gateway, provider):
         answer = say_hi(gateway, anna, path, stream=True, reply=100)
         assert b"error" in answer.content
@@ -188,9 +190,7 @@ def test_so_does_one_whose_upstream_breaks_off_there(anna: str, path: str, piece
         json.dumps(whole(CHAT, TextReply(), usage=None)).encode(),
     ],
 )
-def test_an_answer_that_says_nothing_that_can_be_read_is_charged_in_full(
-    anna: str, answer: bytes
-) -> None:
+def test_an_unreadable_response_is_charged_in_full(anna: str, answer: bytes) -> None:
     with before(raw(answer)) as (gateway, _):
         assert say_hi(gateway, anna).content == answer
         (record,) = gateway.gateway.records.newest(1)
@@ -201,7 +201,7 @@ def test_an_answer_that_says_nothing_that_can_be_read_is_charged_in_full(
     assert record.usage == Usage(HI)
 
 
-def test_one_that_reports_what_it_took_need_not_be_read(anna: str) -> None:
+def test_an_unreadable_response_with_usage_is_charged_by_its_usage(anna: str) -> None:
     usage = {"prompt_tokens": HI, "completion_tokens": 2}
     with before(raw({"choices": 7, "usage": usage})) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 200
@@ -211,7 +211,7 @@ def test_one_that_reports_what_it_took_need_not_be_read(anna: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
-def test_an_answer_that_is_made_in_the_background_is_charged_in_full(bob: str, status: str) -> None:
+def test_a_background_response_is_charged_in_full(bob: str, status: str) -> None:
     begun = whole(RESPONSES, TextReply(), status=status, output=[], usage=None)
     with before(raw(begun)) as (gateway, _):
         answer = say_hi(gateway, bob, RESPONSES, background=True, reply=100)
@@ -221,7 +221,7 @@ def test_an_answer_that_is_made_in_the_background_is_charged_in_full(bob: str, s
     assert row.charge.micro_dollars == WORST
 
 
-def test_so_is_one_whose_client_hangs_up_while_it_is_made(
+def test_a_background_stream_with_a_disconnect_is_charged_in_full(
     bob: str, goes_on: threading.Event
 ) -> None:
     with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
@@ -239,7 +239,7 @@ def test_so_is_one_whose_client_hangs_up_while_it_is_made(
 
 
 @pytest.mark.parametrize("status", [300, 307, 399])
-def test_a_redirection_costs_nothing(anna: str, status: int) -> None:
+def test_a_redirect_costs_nothing(anna: str, status: int) -> None:
     with before(ErrorReply(status)) as (gateway, provider):
         assert say_hi(gateway, anna).status_code == status
         (record,) = gateway.gateway.records.newest(1)
@@ -248,7 +248,7 @@ def test_a_redirection_costs_nothing(anna: str, status: int) -> None:
     assert (record.end, record.usage, record.cost) == ("rejected", None, None)
 
 
-def test_what_is_cached_for_an_hour_costs_twice_the_input(anna: str) -> None:
+def test_an_hour_cache_costs_twice_the_input(anna: str) -> None:
     split = {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 30}
     usage = {"input_tokens": 8, "cache_creation_input_tokens": 50, "cache_creation": split}
     answer = whole(MESSAGES, TextReply("Hello."), usage={**usage, "output_tokens": 2})

@@ -68,11 +68,11 @@ def test_every_path_is_described_and_no_other() -> None:
     assert described() == routes | {("POST", path) for path in PATHS}
 
 
-def test_the_description_can_be_asked_for(served: Running) -> None:
+def test_the_description_is_served(served: Running) -> None:
     assert httpx.get(f"{served.url}/openapi.json").json() == description()
 
 
-def test_all_that_is_referred_to_is_there_and_all_that_is_there_is_referred_to() -> None:
+def test_every_component_exists_and_is_used() -> None:
     parts = description()["components"]
     there = {f"#/components/{kind}/{name}" for kind in parts for name in parts[kind]}
     assert set(_references(description())) == there
@@ -128,7 +128,7 @@ BODIES: Mapping[str, dict[str, Any]] = {
      ({"messages": [{"role": "user", "content": "word " * 9_000}]}, {}, 400),
      ({}, {"origin": "https://example.org"}, 403)],
 )  # fmt: skip
-def test_an_answer_is_as_described(
+def test_completions_match_the_description(
     served: Running, path: str, fields: dict[str, Any], heads: dict[str, str], status: int
 ) -> None:
     body = {**BODIES[path], **fields}
@@ -141,7 +141,7 @@ def test_an_answer_is_as_described(
         validate(answer.json(), {"$ref": "#/components/schemas/Error"})
 
 
-def test_what_is_beside_is_as_described(served: Running) -> None:
+def test_other_paths_match_the_description(served: Running) -> None:
     answer = ask(served, CHAT, *["word " * 900, "Yes."] * 9, "Hello?")
     assert answer.headers["brim-trimmed"] != "none"
     for path, at in {
@@ -163,7 +163,7 @@ def test_what_is_beside_is_as_described(served: Running) -> None:
 @pytest.mark.parametrize(
     "fault", [ErrorReply(429, retry_after=1), ErrorReply(500, raw=b"\xff"), ErrorReply(418)]
 )
-def test_what_an_upstream_refuses_is_as_described(fault: ErrorReply) -> None:
+def test_upstream_errors_match_the_description(fault: ErrorReply) -> None:
     with (
         ScriptedServer([fault, ToolCallReply("f")]) as failing,
         running(config_of(failing.url)) as served,
@@ -173,7 +173,7 @@ def test_what_an_upstream_refuses_is_as_described(fault: ErrorReply) -> None:
             check(answer, MESSAGES)
 
 
-def test_an_upstream_that_is_not_there_is_as_described() -> None:
+def test_an_unreachable_upstream_matches_the_description() -> None:
     with running(config_of("http://127.0.0.1:9")) as served:
         for path, body in BODIES.items():
             answer = posted(served.url, path, body)
@@ -188,7 +188,7 @@ EXAMPLES = 20
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(described()))
-def test_every_request_is_answered_as_described(method: str, path: str, served: Running) -> None:
+def test_every_response_matches_the_description(method: str, path: str, served: Running) -> None:
     from schemathesis import Case, openapi
     from schemathesis.specs.openapi import checks
 

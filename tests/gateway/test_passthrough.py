@@ -66,7 +66,7 @@ LISTED = ("/v1/embeddings", "/v1/responses/*")
 
 
 @pytest.mark.parametrize(("line", "path"), PASSED.items())
-def test_a_path_that_is_listed_is_passed_on(line: str, path: str) -> None:
+def test_a_listed_path_is_forwarded(line: str, path: str) -> None:
     async def ask() -> None:
         async with passing(_ok, *LISTED) as (address, server):
             status, said = await asked(address, line)
@@ -77,7 +77,7 @@ def test_a_path_that_is_listed_is_passed_on(line: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_no_other_path_is_passed_on(line: str) -> None:
+def test_no_other_path_is_forwarded(line: str) -> None:
     async def ask() -> None:
         async with passing(_ok, *LISTED) as (address, server):
             status, _ = await asked(address, line)
@@ -88,7 +88,7 @@ def test_no_other_path_is_passed_on(line: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/metrics", "/brim/requests", "/openapi.json"])
-def test_the_gateway_s_own_paths_stay_its_own(path: str) -> None:
+def test_own_paths_are_never_passed_through(path: str) -> None:
     async def ask() -> None:
         async with passing(_ok, "/*") as (address, server):
             assert (await asked(address, f"GET {path}"))[0] == 200
@@ -107,7 +107,7 @@ def test_the_gateway_s_own_paths_stay_its_own(path: str) -> None:
         *("/V1/messages/", "/chat/Completions", "/v1/messages/count_tokens/", "/Brim/requests/"),
     ],
 )
-def test_they_do_so_in_every_spelling(path: str) -> None:
+def test_own_paths_are_recognized_in_every_spelling(path: str) -> None:
     async def ask() -> None:
         async with passing(_ok, "/*", "/v1/*") as (address, server):
             assert (await asked(address, f"POST {path}"))[0] == 404
@@ -117,7 +117,7 @@ def test_they_do_so_in_every_spelling(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/openapi.json/", "/healthz/", "/metrics/", "/brim/requests/"])
-def test_no_path_leads_to_a_host_that_the_client_names(path: str) -> None:
+def test_no_path_leads_to_another_host(path: str) -> None:
     async def ask() -> None:
         async with passing(_ok) as (address, _):
             assert (await asked(address, f"GET {path}"))[0] == 404
@@ -126,7 +126,7 @@ def test_no_path_leads_to_a_host_that_the_client_names(path: str) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 401])
-def test_an_error_does_not_tell_the_upstream_s_key(status: int) -> None:
+def test_an_error_does_not_reveal_the_upstream_key(status: int) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"message": f"wrong key: {KEY}"}}, status=status)
 

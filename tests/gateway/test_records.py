@@ -96,7 +96,7 @@ def test_decisions_and_notes_add_up_to_the_difference(path: str, policy: str, wi
 
 
 @each_format
-def test_what_needed_no_cut_is_told_as_kept(path: str) -> None:
+def test_untrimmed_messages_are_listed_as_kept(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
         running(config_of(provider.url, window=9_000)) as server,
@@ -108,7 +108,7 @@ def test_what_needed_no_cut_is_told_as_kept(path: str) -> None:
 
 
 @each_format
-def test_a_dry_run_is_remembered_as_one(path: str) -> None:
+def test_a_dry_run_is_recorded(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
         running(config_of(provider.url, window=3_000)) as server,
@@ -123,7 +123,7 @@ def test_a_dry_run_is_remembered_as_one(path: str) -> None:
 
 
 @each_format
-def test_what_the_headers_say_is_what_is_remembered(path: str) -> None:
+def test_headers_match_the_record(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
         running(config_of(provider.url, window=3_000)) as server,
@@ -144,7 +144,7 @@ def test_what_the_headers_say_is_what_is_remembered(path: str) -> None:
 
 @each_format
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
-def test_an_answer_is_settled_by_what_the_upstream_reports(path: str, streamed: bool) -> None:
+def test_usage_and_cost_come_from_the_report(path: str, streamed: bool) -> None:
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
     said = TextReply("one two three", cached=5)
     with (
@@ -163,7 +163,7 @@ def test_an_answer_is_settled_by_what_the_upstream_reports(path: str, streamed: 
 
 
 @each_format
-def test_a_price_that_nobody_knows_is_not_zero(path: str) -> None:
+def test_an_unknown_price_is_not_zero(path: str) -> None:
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         request = told(server, ask(server, path, "hi"))
         assert request["usage"]["output"] > 0
@@ -171,7 +171,7 @@ def test_a_price_that_nobody_knows_is_not_zero(path: str) -> None:
 
 
 @each_format
-def test_a_client_that_hangs_up_stops_the_upstream_and_is_settled_by_what_was_said(
+def test_a_disconnect_cancels_the_upstream_and_counts_the_output_so_far(
     path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     never = threading.Event()
@@ -194,7 +194,7 @@ def test_a_client_that_hangs_up_stops_the_upstream_and_is_settled_by_what_was_sa
 
 
 @each_format
-def test_a_client_that_hangs_up_before_the_answer_begins_has_used_the_prompt(
+def test_a_disconnect_before_the_response_counts_the_prompt(
     path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
@@ -222,7 +222,7 @@ def test_a_client_that_hangs_up_before_the_answer_begins_has_used_the_prompt(
 
 
 @each_format
-def test_an_upstream_that_breaks_off_is_told_as_such_and_settled(path: str) -> None:
+def test_a_failed_upstream_is_recorded(path: str) -> None:
     with (
         ScriptedServer(TextReply("one two three four five six", cut_after=6)) as provider,
         running(config_of(provider.url)) as server,
@@ -252,7 +252,7 @@ PIECES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("number", [50, 2_000])
 @each_format
-def test_a_stream_that_just_stops_is_told_as_such_and_settled(path: str, number: int) -> None:
+def test_an_incomplete_stream_is_recorded(path: str, number: int) -> None:
     said = f"data: {json.dumps(PIECES[path])}\n\n".encode() * number
     with (
         ScriptedServer(ErrorReply(raw=said, in_stream=True)) as provider,
@@ -270,7 +270,7 @@ def test_a_stream_that_just_stops_is_told_as_such_and_settled(path: str, number:
 
 
 @each_format
-def test_an_error_of_the_upstream_costs_nothing(path: str) -> None:
+def test_an_upstream_error_costs_nothing(path: str) -> None:
     with (
         ScriptedServer(ErrorReply(400, "no")) as provider,
         running(config_of(provider.url)) as server,
@@ -283,7 +283,7 @@ def test_an_error_of_the_upstream_costs_nothing(path: str) -> None:
 # How much is remembered
 
 
-def test_only_so_many_requests_are_remembered_and_the_newest_come_first() -> None:
+def test_recent_requests_are_bounded_and_listed_newest_first() -> None:
     with ScriptedServer("Hello.") as provider:
         config = replace(config_of(provider.url), gateway=GatewayConfig(keep_requests=3))
         with running(config) as server:
@@ -298,7 +298,7 @@ def test_only_so_many_requests_are_remembered_and_the_newest_come_first() -> Non
             assert gone.json()["error"]["code"] == "request_not_found"
 
 
-def test_nothing_is_remembered_where_nothing_is_to_be() -> None:
+def test_keeping_no_requests_works() -> None:
     with ScriptedServer("Hello.") as provider:
         config = replace(config_of(provider.url), gateway=GatewayConfig(keep_requests=0))
         with running(config) as server:
@@ -307,14 +307,14 @@ def test_nothing_is_remembered_where_nothing_is_to_be() -> None:
 
 
 @pytest.mark.parametrize("last", ["0", "-1", "1001", "x", "²", ""])
-def test_a_list_is_asked_for_with_a_number(last: str) -> None:
+def test_an_invalid_number_of_requests_is_rejected(last: str) -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
         answer = httpx.get(f"{server.url}/brim/requests", params={"last": last})
         assert answer.status_code == 400
         assert "Use a number from 1 to 1,000" in answer.json()["error"]["message"]
 
 
-def test_decisions_are_forgotten_before_the_requests_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_are_dropped_before_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MAX_DECISIONS", 10)
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         answers = [ask(server, CHAT, *TURNS[:3]) for _ in range(5)]
@@ -325,7 +325,7 @@ def test_decisions_are_forgotten_before_the_requests_are(monkeypatch: pytest.Mon
         assert [told(server, answer)["plan"] for answer in answers] == [None] * 5
 
 
-def test_requests_that_run_are_listed_too() -> None:
+def test_running_requests_are_listed() -> None:
     goes_on = threading.Event()
     with (
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
@@ -337,7 +337,7 @@ def test_requests_that_run_are_listed_too() -> None:
         assert told(server, answer)["end"] == "completed"
 
 
-def test_records_hold_no_more_than_they_should() -> None:
+def test_the_number_of_kept_decisions_is_bounded() -> None:
     kept = RecentRequests(2)
     requests = [RequestRecord("/v1/messages", "anthropic") for _ in range(5)]
     for record in requests:
@@ -348,7 +348,7 @@ def test_records_hold_no_more_than_they_should() -> None:
     assert kept.find(requests[0].id) is None
 
 
-def test_tools_that_are_called_are_among_the_usage() -> None:
+def test_tool_calls_are_part_of_the_usage() -> None:
     call = ToolCallReply("read", {"path": "a"})
     with ScriptedServer(call) as provider, running(config_of(provider.url)) as server:
         assert told(server, ask(server, CHAT, "hi"))["usage"]["output"] > 0

@@ -42,7 +42,7 @@ from tests.support.gateway.requests import CHAT, PATHS, RESPONSES, body_of, code
     ("path", "key"),
     [(CHAT, "max_tokens"), (RESPONSES, "max_output_tokens")],
 )
-def test_a_capped_answer_gets_a_length_and_all_else_stays_as_it_was(path: str, key: str) -> None:
+def test_an_output_limit_is_added_for_capped_keys(path: str, key: str) -> None:
     capped, free = secret_of("anna", "5/day"), secret_of("bob")
     raw = (
         b'{ "x":  [1.50, "\\u00e9"], '
@@ -57,7 +57,7 @@ def test_a_capped_answer_gets_a_length_and_all_else_stays_as_it_was(path: str, k
     assert sent == [added + raw[1:], raw, short, short]
 
 
-def test_each_format_and_host_has_its_own_word_for_that_length() -> None:
+def test_the_output_limit_has_the_name_of_the_format_and_host() -> None:
     def key(endpoint: str, form: Any) -> str:
         return Upstream(
             "one", UpstreamConfig(endpoint, FORMATS), None, CalibrationStore()
@@ -71,7 +71,7 @@ def test_each_format_and_host_has_its_own_word_for_that_length() -> None:
 
 
 @pytest.mark.parametrize("more", [{"n": 3}, {"best_of": 3}, {"n": 2, "best_of": 3}])
-def test_each_of_several_answers_is_claimed(more: dict[str, Any]) -> None:
+def test_all_requested_choices_are_reserved(more: dict[str, Any]) -> None:
     three = 2 * HI + 3 * 10 * 100
     secret = secret_of("anna", dollars(three))
     with before() as (gateway, provider):
@@ -89,7 +89,7 @@ def test_each_of_several_answers_is_claimed(more: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_could_be_any_number_is_refused_for_a_capped_key(bound: dict[str, Any]) -> None:
+def test_an_invalid_output_limit_is_rejected_for_capped_keys(bound: dict[str, Any]) -> None:
     capped, free = secret_of("anna", "5/day"), secret_of("bob")
     with before() as (gateway, provider):
         refused = say_hi(gateway, capped, **bound)
@@ -100,14 +100,14 @@ def test_what_could_be_any_number_is_refused_for_a_capped_key(bound: dict[str, A
     assert only_row().key_name == "bob"
 
 
-def test_a_length_that_only_llama_cpp_knows_counts_too() -> None:
+def test_the_output_limit_of_llama_cpp_is_honoured() -> None:
     secret = secret_of("anna", "1000 tokens")
     with before() as (gateway, _):
         assert say_hi(gateway, secret, n_predict=1_000 - HI).status_code == 200
         assert say_hi(gateway, secret, n_predict=1_000 - HI).status_code == 429
 
 
-def test_a_conversation_that_the_server_keeps_may_fill_the_window() -> None:
+def test_a_stored_conversation_reserves_the_whole_window() -> None:
     whole = 2 * 3_900 + 10 * 100
     secret = secret_of("anna", dollars(whole))
     with before() as (gateway, provider):
@@ -118,7 +118,7 @@ def test_a_conversation_that_the_server_keeps_may_fill_the_window() -> None:
         assert len(provider.requests) == 1
 
 
-def test_where_nobody_knows_the_window_such_a_conversation_is_refused() -> None:
+def test_a_stored_conversation_without_a_known_window_is_rejected() -> None:
     secret = secret_of("anna", "5/day")
     with (
         ScriptedServer("Hello.", reports_window=False) as provider,
@@ -136,7 +136,7 @@ def test_where_nobody_knows_the_window_such_a_conversation_is_refused() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_cap_in_dollars_needs_a_price(path: str) -> None:
+def test_a_dollar_cap_needs_a_price(path: str) -> None:
     secret = secret_of("anna", "5/day")
     with before(price=None) as (gateway, provider):
         answer = say_hi(gateway, secret, path, model="own")
@@ -148,7 +148,7 @@ def test_a_cap_in_dollars_needs_a_price(path: str) -> None:
     assert only_row().charge.micro_dollars == 0
 
 
-def test_a_cap_in_tokens_needs_none() -> None:
+def test_a_token_cap_needs_no_price() -> None:
     secret = secret_of("anna", "2k tokens/day")
     with before(price=None) as (gateway, _):
         assert say_hi(gateway, secret, model="own").status_code == 200
@@ -159,7 +159,7 @@ def test_a_cap_in_tokens_needs_none() -> None:
     assert only_row().charge.is_unpriced
 
 
-def test_what_is_shrunk_is_claimed_anew_where_its_answer_may_be_longer() -> None:
+def test_a_trimmed_retry_is_reserved_again() -> None:
     secret = secret_of("anna", dollars(cap := 45_000))
     price = Price(input=Decimal(2), output=Decimal(100))
     with (
@@ -175,7 +175,7 @@ def test_what_is_shrunk_is_claimed_anew_where_its_answer_may_be_longer() -> None
     assert standing() == {"key dollars": (0, 0)}
 
 
-def test_a_length_beyond_all_numbers_is_kept_as_one_that_can_be() -> None:
+def test_a_huge_output_limit_is_clamped() -> None:
     free, capped = secret_of("bob"), secret_of("anna", "900M tokens")
     with before() as (gateway, provider):
         assert say_hi(gateway, free, n=2**62).status_code == 200

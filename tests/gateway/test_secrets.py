@@ -162,7 +162,7 @@ ANSWERS: Mapping[str, Script] = {
 
 
 @pytest.mark.parametrize("answers", ANSWERS.values(), ids=ANSWERS)
-def test_nothing_gets_out_whatever_an_upstream_answers(answers: Script) -> None:
+def test_no_response_reveals_content(answers: Script) -> None:
     with watched(answers) as (server, provider):
         for path in PATHS:
             for streamed in (True, False):
@@ -176,7 +176,7 @@ def test_nothing_gets_out_whatever_an_upstream_answers(answers: Script) -> None:
 @each_format
 @streamed_and_not
 @pytest.mark.parametrize("refuses", ["immediate", "in_stream"])
-def test_nothing_gets_out_where_a_request_is_cut_and_refused(
+def test_a_trimmed_and_rejected_request_reveals_nothing(
     path: str, streamed: bool, refuses: str
 ) -> None:
     scripted = {"window": 2_000, "reports_window": False, "context_errors": refuses}
@@ -187,7 +187,7 @@ def test_nothing_gets_out_where_a_request_is_cut_and_refused(
 
 
 @each_format
-def test_an_upstream_that_is_not_there_is_told_without_what_was_said(path: str) -> None:
+def test_an_unreachable_upstream_is_reported_without_content(path: str) -> None:
     with watched("never asked") as (server, provider):
         provider.__exit__()
         answer = post(server, path, marked(path, streamed=False))
@@ -199,7 +199,7 @@ def test_an_upstream_that_is_not_there_is_told_without_what_was_said(path: str) 
 
 
 @each_format
-def test_what_cannot_fit_is_told_in_numbers(path: str) -> None:
+def test_a_context_length_error_has_numbers_only(path: str) -> None:
     with watched("never asked", window=300, reply=50) as (server, provider):
         body = marked(path, streamed=False)
         key = messages_key(path)
@@ -233,7 +233,7 @@ BODIES: Mapping[str, Callable[[dict[str, Any], str], Any]] = {
 
 
 @each_format
-def test_a_body_that_is_wrong_is_not_repeated(path: str) -> None:
+def test_an_invalid_body_is_not_quoted(path: str) -> None:
     key = messages_key(path)
     with watched("Hello.") as (server, _):
         for changed in BODIES.values():
@@ -243,7 +243,7 @@ def test_a_body_that_is_wrong_is_not_repeated(path: str) -> None:
 
 
 @each_format
-def test_a_body_that_is_too_large_is_not_repeated(path: str) -> None:
+def test_a_too_large_body_is_not_quoted(path: str) -> None:
     with watched("never asked", gateway={"max_body_bytes": 500}) as (server, _):
         answer = post(server, path, marked(path, streamed=False))
         assert answer.status_code == 413

@@ -114,7 +114,7 @@ def asked(client: HTTPConnection, llama: LocalServer, **options: object) -> None
 # What cannot be started
 
 
-def test_without_an_upstream_the_three_ways_to_one_are_named() -> None:
+def test_without_an_upstream_all_options_are_listed() -> None:
     ended = brim_serve()
     assert ended.exit_code == 2
     assert all(way in ended.stderr for way in ("--upstream", "[upstreams.NAME]", "--local"))
@@ -135,7 +135,7 @@ def test_without_an_upstream_the_three_ways_to_one_are_named() -> None:
         (["--local", *UPSTREAM], "--local goes with --window, --reply and --price only"),
     ],
 )
-def test_a_wrong_call_is_named(arguments: list[str], said: str) -> None:
+def test_invalid_flags_are_reported(arguments: list[str], said: str) -> None:
     ended = brim_serve(*arguments)
     assert ended.exit_code == 2
     assert said in ended.stderr
@@ -148,7 +148,7 @@ def test_a_wrong_call_is_named(arguments: list[str], said: str) -> None:
         ("PRAGMA user_version = 0", "restore a backup"),
     ],
 )
-def test_books_that_cannot_be_used_end_it_with_one_line(write: str, said: str) -> None:
+def test_an_unusable_store_is_reported_in_one_line(write: str, said: str) -> None:
     secret_of("anna")
     with closing(sqlite3.connect(books_file())) as base:
         base.execute(write)
@@ -159,7 +159,7 @@ def test_books_that_cannot_be_used_end_it_with_one_line(write: str, said: str) -
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_wrong_setting_is_named_with_its_line(
+def test_an_invalid_setting_is_reported_with_its_line(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = place / "my.toml"
@@ -169,7 +169,7 @@ def test_a_wrong_setting_is_named_with_its_line(
     assert brim_serve().stderr == f"brim: {file}:2: {said}\n"
 
 
-def test_a_taken_port_is_named() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with open_listener("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         ended = brim_serve(*UPSTREAM, "--port", str(port))
@@ -177,7 +177,7 @@ def test_a_taken_port_is_named() -> None:
     assert f"brim: Cannot listen on port {port} of 127.0.0.1: " in ended.stderr
 
 
-def test_what_is_not_installed_is_named_with_the_line_that_installs_it(
+def test_a_missing_package_is_reported_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "orjson", None)
@@ -193,7 +193,7 @@ def told(upstreams: Mapping[str, UpstreamConfig]) -> str:
     return "\n".join(StartupMessage("http://127.0.0.1:8484", upstreams).lines(None))
 
 
-def test_people_are_told_what_to_set_for_which_client() -> None:
+def test_the_startup_message_lists_environment_variables() -> None:
     openai = UpstreamConfig("https://api.openai.com/v1", models=("gpt-*",), key_env="OPENAI_KEY")
     both = told({"openai": openai, "claude": UpstreamConfig("https://api.anthropic.com")})
     assert "  OPENAI_BASE_URL=http://127.0.0.1:8484/v1 " in both
@@ -206,7 +206,7 @@ def test_people_are_told_what_to_set_for_which_client() -> None:
 # The whole of it
 
 
-def test_a_stream_through_it_ends_before_it_does(llama: LocalServer) -> None:
+def test_a_running_stream_ends_before_the_gateway(llama: LocalServer) -> None:
     command = [*BRIM, "serve", "--upstream", llama.url, "--port", "0", "--json"]
     with started(command) as process:
         greeting = json.loads(line_with(process, "address"))
@@ -231,7 +231,7 @@ def test_a_stream_through_it_ends_before_it_does(llama: LocalServer) -> None:
 
 
 @pytest.mark.parametrize(("price", "status"), [([], 403), (["--price", "0/0"], 200)])
-def test_a_key_with_a_cap_in_dollars_needs_a_price(price: list[str], status: int) -> None:
+def test_a_key_with_a_dollar_cap_needs_a_price(price: list[str], status: int) -> None:
     secret = secret_of("anna", "5/day")
     with (
         ScriptedServer("Hello.", window=4_000) as provider,
@@ -249,7 +249,7 @@ def test_a_key_with_a_cap_in_dollars_needs_a_price(price: list[str], status: int
         assert "`brim serve --price INPUT/OUTPUT`" in said
 
 
-def test_a_second_ctrl_c_books_what_came_and_leaves_quietly() -> None:
+def test_a_second_ctrl_c_records_the_output_so_far_and_exits() -> None:
     secret, never = secret_of("anna", "5/day"), threading.Event()
     flags = ["--window", "4000", "--price", "2/10", "--port", "0"]
     with (
@@ -275,7 +275,7 @@ def test_a_second_ctrl_c_books_what_came_and_leaves_quietly() -> None:
     assert standing()["key dollars"][1] == 0
 
 
-def test_in_a_pipe_all_that_it_says_is_json(llama: LocalServer) -> None:
+def test_in_a_pipe_all_output_is_json(llama: LocalServer) -> None:
     variables = {
         "BRIM_UPSTREAMS__LLAMA__ENDPOINT": llama.url,
         "BRIM_UPSTREAMS__LLAMA__KEY_ENV": "LLAMA_KEY",
@@ -327,7 +327,7 @@ def local_gateway(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.mark.parametrize(
     "server", [["uvicorn"], ["granian", "--interface", "asgi"]], ids=lambda server: server[0]
 )
-def test_another_server_can_serve_it(server: list[str], llama: LocalServer) -> None:
+def test_other_asgi_servers_work(server: list[str], llama: LocalServer) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -347,7 +347,7 @@ def test_another_server_can_serve_it(server: list[str], llama: LocalServer) -> N
 # --check
 
 
-def test_an_upstream_that_can_be_used_is_checked_with_the_windows_of_its_models(
+def test_a_working_upstream_is_checked_with_its_windows(
     llama: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLAMA_KEY", llama.key)
@@ -362,7 +362,7 @@ def test_an_upstream_that_can_be_used_is_checked_with_the_windows_of_its_models(
     assert llama.key not in shown
 
 
-def test_a_window_that_is_configured_goes_before_the_server_s() -> None:
+def test_a_configured_window_takes_precedence() -> None:
     with ScriptedServer("never asked", window=8_000, model="own") as provider:
         windows = {
             name: preflight.check_upstreams(Config(upstreams={"one": upstream}), {})[0].windows
@@ -374,13 +374,13 @@ def test_a_window_that_is_configured_goes_before_the_server_s() -> None:
     assert windows == {"set": {"own": 2_000}, "told": {"own": 8_000}}
 
 
-def test_an_upstream_without_a_key_of_its_own_wants_the_clients(llama: LocalServer) -> None:
+def test_an_upstream_without_a_key_requires_the_client_key(llama: LocalServer) -> None:
     checked = brim_serve("--upstream", llama.url, "--check")
     assert checked.exit_code == 0
     assert "requires a key, which clients send" in checked.stdout
 
 
-def test_upstreams_that_cannot_be_used_are_told_apart(
+def test_failing_upstreams_are_distinguished(
     llama: LocalServer, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = f"""

@@ -85,7 +85,7 @@ def settled(row: LedgerRow) -> int:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("path", PATHS)
-def test_what_was_reported_is_booked_to_the_micro_dollar(
+def test_reported_usage_is_recorded_to_the_micro_dollar(
     anna: str, path: str, is_streamed: bool
 ) -> None:
     with before() as (gateway, provider):
@@ -100,7 +100,7 @@ def test_what_was_reported_is_booked_to_the_micro_dollar(
     assert not row.is_estimated
 
 
-def test_what_was_in_the_provider_s_cache_costs_what_that_costs(anna: str) -> None:
+def test_cached_input_is_charged_at_its_rate(anna: str) -> None:
     price = Price(input=Decimal(2), cached=Decimal("0.25"), output=Decimal(10))
     with before(TextReply("Hello.", cached=5), price=price) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 200
@@ -126,7 +126,7 @@ def reporting(**usage: Any) -> ErrorReply:
         ({"prompt_tokens": HI, "completion_tokens": 2, "cost": 0.0000071}, 8),
     ],
 )
-def test_a_report_that_cannot_be_is_not_believed(
+def test_an_implausible_report_is_replaced_by_the_maximum(
     anna: str, usage: dict[str, Any], cost: int
 ) -> None:
     with before(reporting(**usage)) as (gateway, _):
@@ -134,7 +134,7 @@ def test_a_report_that_cannot_be_is_not_believed(
     assert settled(only_row()) == cost
 
 
-def test_one_that_cannot_be_booked_does_not_keep_others_from_it(
+def test_a_settlement_that_fails_does_not_block_others(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle = SqliteAccountStore.settle
@@ -154,7 +154,7 @@ def test_one_that_cannot_be_booked_does_not_keep_others_from_it(
     assert standing() == {"key dollars": (7 * COST, WORST)}  # until its lease is over
 
 
-def test_a_key_without_caps_has_its_rows_too() -> None:
+def test_a_key_without_caps_is_recorded() -> None:
     secret = secret_of("bob")
     with before() as (gateway, _):
         assert say_hi(gateway, secret).status_code == 200
@@ -176,7 +176,7 @@ def asking(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> Iter
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_client_that_hangs_up_in_mid_stream_pays_for_what_was_said(
+def test_a_disconnect_during_a_stream_is_charged_for_the_output_so_far(
     anna: str, path: str, goes_on: threading.Event
 ) -> None:
     with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
@@ -193,7 +193,7 @@ def test_a_client_that_hangs_up_in_mid_stream_pays_for_what_was_said(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_an_upstream_that_breaks_off_after_its_first_words_is_paid_for_them(
+def test_an_upstream_failure_during_a_stream_is_charged_for_the_output_so_far(
     anna: str, path: str
 ) -> None:
     with before(TextReply(WORDS, cut_after=6)) as (gateway, provider):
@@ -219,7 +219,7 @@ def held(goes_on: threading.Event) -> Any:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_who_hangs_up_before_the_answer_pays_for_all_that_it_may_have_been(
+def test_a_disconnect_before_the_response_is_charged_in_full(
     anna: str, is_streamed: bool, goes_on: threading.Event
 ) -> None:
     with before(held(goes_on)) as (gateway, provider):
@@ -232,9 +232,7 @@ def test_who_hangs_up_before_the_answer_pays_for_all_that_it_may_have_been(
     assert settled(row) == WORST
 
 
-def test_an_upstream_that_is_silent_may_have_taken_it_all(
-    anna: str, goes_on: threading.Event
-) -> None:
+def test_a_timeout_is_charged_in_full(anna: str, goes_on: threading.Event) -> None:
     with before(held(goes_on), timeout=0.2) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 504
         goes_on.set()
@@ -243,13 +241,13 @@ def test_an_upstream_that_is_silent_may_have_taken_it_all(
     assert settled(row) == WORST
 
 
-def test_so_may_one_that_breaks_off_in_the_middle_of_a_whole_answer(anna: str) -> None:
+def test_a_broken_response_is_charged_in_full(anna: str) -> None:
     with before(TextReply("Hello.", cut_after=0)) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 502
     assert settled(only_row()) == WORST
 
 
-def test_one_that_worked_and_died_on_a_kept_connection_is_not_asked_again(
+def test_a_failure_on_a_reused_connection_is_not_retried(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_connection, "STALE_SECONDS", 0.05)
@@ -283,7 +281,7 @@ def test_one_that_worked_and_died_on_a_kept_connection_is_not_asked_again(
     assert standing() == {"key dollars": (3 * COST + WORST, 0)}
 
 
-def test_what_goes_out_again_because_a_kept_connection_was_closed_counts_once(
+def test_a_retry_after_a_closed_connection_counts_once(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserve, claimed = SqliteAccountStore.reserve, []
@@ -335,26 +333,26 @@ def test_what_goes_out_again_because_a_kept_connection_was_closed_counts_once(
     ],
     ids=lambda fault: str(fault.status),
 )
-def test_an_error_costs_nothing(anna: str, fault: ErrorReply, is_streamed: bool) -> None:
+def test_an_error_response_costs_nothing(anna: str, fault: ErrorReply, is_streamed: bool) -> None:
     with before(fault) as (gateway, provider):
         say_hi(gateway, anna, stream=is_streamed)
         assert len(provider.requests) == 1
     assert settled(only_row()) == 0
 
 
-def test_neither_does_an_upstream_that_is_not_there(anna: str) -> None:
+def test_an_unreachable_upstream_costs_nothing(anna: str) -> None:
     with running(priced("http://127.0.0.1:9/v1")) as gateway:
         assert say_hi(gateway, anna).status_code == 502
     assert settled(only_row()) == 0
 
 
-def test_a_full_cap_is_told_before_anybody_is_called() -> None:
+def test_a_reached_cap_is_reported_before_any_connection() -> None:
     secret = secret_of("anna", dollars(WORST - 1))
     with running(priced("http://127.0.0.1:9/v1")) as gateway:
         assert say_hi(gateway, secret).status_code == 429
 
 
-def test_only_what_can_go_out_at_once_is_claimed_and_forwarded_in_one_step(
+def test_a_reservation_is_made_as_sent_only_on_an_open_connection(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserve, at_once = SqliteAccountStore.reserve, []
@@ -380,7 +378,7 @@ def test_only_what_can_go_out_at_once_is_claimed_and_forwarded_in_one_step(
     assert at_once[1:] == [True, True]
 
 
-def test_who_hangs_up_before_it_was_sent_pays_nothing(
+def test_a_disconnect_before_sending_costs_nothing(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserve, is_claimed = SqliteAccountStore.reserve, threading.Event()
@@ -413,7 +411,7 @@ def _unheard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_unheard")
-def test_neither_does_who_is_refused_because_the_books_did_not_come_to_answer(anna: str) -> None:
+def test_a_request_rejected_after_a_lost_store_reply_costs_nothing(anna: str) -> None:
     with before() as (gateway, provider):
         assert say_hi(gateway, anna).status_code == 503
         assert not provider.requests
@@ -421,7 +419,7 @@ def test_neither_does_who_is_refused_because_the_books_did_not_come_to_answer(an
 
 
 @pytest.mark.usefixtures("_unheard")
-def test_who_is_let_pass_because_they_did_not_pays_what_it_came_to(anna: str) -> None:
+def test_a_request_allowed_after_a_lost_store_reply_is_charged(anna: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
         running(with_gateway(priced(provider.url), store_unavailable="allow")) as gateway,
@@ -439,7 +437,7 @@ async def sweep_later() -> None:
 
 
 @pytest.mark.usefixtures("_unheard")
-def test_who_is_let_pass_while_they_are_away_pays_nothing(
+def test_a_request_allowed_without_the_store_is_not_charged(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", LONG)
@@ -456,7 +454,7 @@ def test_who_is_let_pass_while_they_are_away_pays_nothing(
 
 @pytest.mark.usefixtures("_unheard")
 @pytest.mark.parametrize("away", ["reject", "allow"])
-def test_nothing_is_presumed_of_one_that_they_forward_and_cannot_tell(
+def test_a_lost_mark_sent_reply_leaves_nothing_presumed(
     anna: str, away: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", LONG)
@@ -483,7 +481,7 @@ def test_nothing_is_presumed_of_one_that_they_forward_and_cannot_tell(
 
 
 @pytest.mark.parametrize("away", ["reject", "allow"])
-def test_the_first_that_they_answer_again_is_counted(
+def test_the_first_request_after_an_outage_is_counted(
     anna: str, away: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserve, claimed = SqliteAccountStore.reserve, []
@@ -507,7 +505,7 @@ def test_the_first_that_they_answer_again_is_counted(
     assert settled(only_row()) == COST
 
 
-def test_who_is_refused_while_they_are_away_leaves_nothing_to_settle(
+def test_a_request_rejected_during_an_outage_is_not_settled(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: object) -> None:
@@ -521,7 +519,7 @@ def test_who_is_refused_while_they_are_away_leaves_nothing_to_settle(
     assert gateway.gateway.services.accounts.unsettled <= 1  # that over which they went away
 
 
-def test_what_a_cap_has_no_room_for_leaves_nothing_to_settle(
+def test_a_request_rejected_by_a_cap_is_not_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     secret, settled = secret_of("anna", dollars(WORST - 1)), []
@@ -535,7 +533,7 @@ def test_what_a_cap_has_no_room_for_leaves_nothing_to_settle(
     assert ledger() == []
 
 
-def test_what_was_shrunk_and_sent_again_has_one_row(anna: str) -> None:
+def test_a_resent_request_has_one_row(anna: str) -> None:
     long = ["word " * 400, "so"] * 4
     with ScriptedServer("Hello.", window=1_500, reports_window=False) as provider:
         with running(priced(provider.url)) as gateway:
@@ -547,7 +545,7 @@ def test_what_was_shrunk_and_sent_again_has_one_row(anna: str) -> None:
     assert settled(only_row()) == 2 * tokens + 10 * 2
 
 
-def test_a_smaller_one_that_must_not_be_sent_was_not_sent_again(anna: str) -> None:
+def test_a_rejected_retry_is_not_counted_as_resent(anna: str) -> None:
     error = {"message": "prompt is too long: 2000 tokens > 1500 maximum"}
 
     def refuse(_: object) -> ErrorReply:
@@ -563,7 +561,7 @@ def test_a_smaller_one_that_must_not_be_sent_was_not_sent_again(anna: str) -> No
     assert settled(only_row()) == 0
 
 
-def test_who_was_silent_and_who_stood_in_are_paid_in_one_row(
+def test_a_timeout_and_its_fallback_are_charged_in_one_row(
     anna: str, goes_on: threading.Event
 ) -> None:
     with ScriptedServer(held(goes_on)) as first, ScriptedServer("Hello.") as second:
@@ -578,7 +576,7 @@ def test_who_was_silent_and_who_stood_in_are_paid_in_one_row(
     assert settled(row) == WORST + 2 * COST
 
 
-def test_books_that_go_away_before_a_fallback_keep_the_first_claim(
+def test_an_outage_before_a_fallback_keeps_the_first_reservation(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim, claimed = AccountService.reserve, []
@@ -601,7 +599,7 @@ def test_books_that_go_away_before_a_fallback_keep_the_first_claim(
 # All of it at once
 
 
-def test_two_hundred_requests_with_all_that_can_go_wrong_have_a_row_each(anna: str) -> None:
+def test_two_hundred_failing_requests_have_one_row_each(anna: str) -> None:
     chance = random.Random(6)
     faults: list[ScriptedReply] = [
         *("Hello.", TextReply(WORDS), TextReply(WORDS, pause=0.003), TextReply(WORDS, cut_after=5)),

@@ -101,7 +101,7 @@ def test_two_gateways_share_a_cap_and_the_ledger(
     assert not books_file().exists()
 
 
-def test_a_key_that_is_revoked_is_refused_by_all(
+def test_a_revoked_key_is_rejected_by_all_gateways(
     provider: ScriptedServer, service: Service
 ) -> None:
     at = service.url
@@ -115,7 +115,7 @@ def test_a_key_that_is_revoked_is_refused_by_all(
 # Books that are away
 
 
-def test_nothing_is_sent_while_they_are_away(
+def test_nothing_is_sent_while_the_store_is_unavailable(
     provider: ScriptedServer, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = secret_of("anna", "5/day", at=service.url)
@@ -141,7 +141,7 @@ def test_nothing_is_sent_while_they_are_away(
     assert standing(service.url) == {"key dollars": (2 * COST, 0)}
 
 
-def test_a_server_that_refuses_ends_the_gateway_before_it_serves(service: Service) -> None:
+def test_a_store_that_denies_access_stops_the_gateway_at_startup(service: Service) -> None:
     in_books(lambda books: books.keys(), service.url)
     scheme, _, place = service.url.partition("://")
     if isinstance(service, Valkey):
@@ -167,7 +167,9 @@ def test_a_server_that_refuses_ends_the_gateway_before_it_serves(service: Servic
         assert "hush" not in ended.stderr
 
 
-def test_books_that_come_later_than_the_gateway(provider: ScriptedServer, service: Service) -> None:
+def test_a_store_that_starts_after_the_gateway_is_used(
+    provider: ScriptedServer, service: Service
+) -> None:
     secret = secret_of("anna", "5/day", at=service.url)
     service.stop()
     with before(provider, service) as gateway:
@@ -180,7 +182,7 @@ def test_books_that_come_later_than_the_gateway(provider: ScriptedServer, servic
     assert len(provider.requests) == len(ledger(service.url)) == 1
 
 
-def test_what_ends_while_they_are_away_is_booked_when_they_are_back(service: Service) -> None:
+def test_requests_finished_during_an_outage_are_recorded_afterwards(service: Service) -> None:
     secret, goes_on = secret_of("anna", "5/day", at=service.url), threading.Event()
     with (
         ScriptedServer(TextReply("Hello.", hold=goes_on)) as provider,
@@ -200,7 +202,7 @@ def test_what_ends_while_they_are_away_is_booked_when_they_are_back(service: Ser
     assert standing(service.url) == {"key dollars": (COST, 0)}
 
 
-def test_a_gateway_stops_well_though_they_are_away(
+def test_a_gateway_stops_cleanly_during_an_outage(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret, goes_on = secret_of("anna", "5/day", at=service.url), threading.Event()
@@ -219,7 +221,7 @@ def test_a_gateway_stops_well_though_they_are_away(
     assert (row.state, row.charge.micro_dollars) == ("presumed", WORST)
 
 
-def test_known_keys_may_be_let_pass_uncounted(
+def test_known_keys_can_be_allowed_unrecorded(
     provider: ScriptedServer, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

@@ -276,7 +276,7 @@ AGENTS: Mapping[str, Agency] = {
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("go", AGENTS.values(), ids=AGENTS)
-def test_an_agent_calls_its_tool_and_is_answered(go: Agency, is_streamed: bool) -> None:
+def test_agents_can_call_tools_through_the_gateway(go: Agency, is_streamed: bool) -> None:
     script: list[ScriptedReply] = [ToolCallReply("look_up", {"number": STEPS}), SAID]
     with (
         ScriptedServer(script, window=WINDOW) as upstream,
@@ -299,7 +299,7 @@ def test_an_agent_calls_its_tool_and_is_answered(go: Agency, is_streamed: bool) 
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-def test_a_thread_that_anthropic_keeps_is_relayed(is_streamed: bool) -> None:
+def test_a_stored_anthropic_thread_is_forwarded(is_streamed: bool) -> None:
     script: list[ScriptedReply] = [ToolCallReply("look_up", {"number": STEPS}), SAID]
     with (
         ScriptedServer(script, window=WINDOW) as upstream,

@@ -131,7 +131,7 @@ def _settings(store: str, models: str) -> dict[str, str]:
     ],
     indirect=["store"],
 )
-async def test_a_gateway_that_is_killed_harms_no_client_of_the_other_and_no_cap(team: Team) -> None:
+async def test_killing_a_gateway_affects_neither_other_clients_nor_caps(team: Team) -> None:
     one, two = team.gateways
     async with Load(team.address, team.gateways, team.secrets) as load:
         await load.until(lambda: len(load.ended("whole")) >= 10)
@@ -168,7 +168,7 @@ async def test_a_gateway_that_is_killed_harms_no_client_of_the_other_and_no_cap(
 
 
 @pytest.mark.parametrize(("store", "before"), [("sqlite", "haproxy")], indirect=["store"])
-async def test_a_gateway_that_is_stopped_loses_no_request(team: Team) -> None:
+async def test_stopping_a_gateway_loses_no_request(team: Team) -> None:
     secrets = {"roomy": team.secrets["roomy"]}
     async with Load(team.address, team.gateways, secrets, clients=8) as load:
         for each in team.gateways:

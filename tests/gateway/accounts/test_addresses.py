@@ -28,21 +28,19 @@ CUT = [
 
 
 @pytest.mark.parametrize("address", NO_PORTS)
-def test_a_port_that_is_none_is_named(address: str, tmp_path: Path) -> None:
+def test_an_invalid_port_is_reported(address: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"Invalid port.*from 1 to 65535") as refused:
         create_store(address, tmp_path)
     assert "hush" not in str(refused.value)
 
 
 @pytest.mark.parametrize("address", CUT)
-def test_a_password_that_cuts_a_url_is_explained_and_not_shown(
-    address: str, tmp_path: Path
-) -> None:
+def test_an_unescaped_password_is_explained_and_not_shown(address: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="%5B") as refused:
         create_store(address, tmp_path)
     assert "hush" not in str(refused.value)
     assert refused.value.__cause__ is None
 
 
-def test_an_address_that_cannot_be_read_is_still_shown_without_its_password(tmp_path: Path) -> None:
+def test_an_invalid_address_is_shown_without_its_password(tmp_path: Path) -> None:
     assert redact_address("postgresql://brim:hush[ss@host/db", tmp_path) == "postgresql://…"

@@ -18,7 +18,7 @@ MONTH = Cap(1_000, "tokens", "month")
 GOOD = Cap(20, "dollars", "total")
 
 
-async def test_a_cap_shows_what_is_spent_and_what_is_under_way(books: AccountStore) -> None:
+async def test_cap_usage_has_spent_and_reserved_amounts(books: AccountStore) -> None:
     await books.set_caps(OWN, [DAY])
     assert await books.reserve(claim("first", 4, (OWN, DAY)), LONG) is None
     assert await books.reserve(claim("second", 5, (OWN, DAY)), LONG) is None
@@ -26,7 +26,7 @@ async def test_a_cap_shows_what_is_spent_and_what_is_under_way(books: AccountSto
     assert await read_cap_usage(books) == [CapUsage(OWN, DAY, 3, 5)]
 
 
-async def test_one_that_nobody_has_claimed_under_shows_what_the_ledger_says(
+async def test_a_cap_without_a_counter_is_summed_from_the_ledger(
     books: AccountStore,
 ) -> None:
     assert await books.reserve(claim("first", 4), LONG) is None

@@ -30,7 +30,7 @@ from brim.gateway.accounts.caps import (
         ("1.5k tokens", Cap(1_500, "tokens")),
     ],
 )
-def test_a_cap_is_read_as_it_is_meant(words: str, cap: Cap) -> None:
+def test_a_cap_is_parsed(words: str, cap: Cap) -> None:
     assert Cap.parse(words) == cap
 
 
@@ -45,7 +45,7 @@ def test_a_cap_is_read_as_it_is_meant(words: str, cap: Cap) -> None:
         ("1000,000.50/day", "1000000.50/day"),
     ],
 )
-def test_a_comma_that_parts_no_thousands_is_refused(words: str, meant: str) -> None:
+def test_a_decimal_comma_is_rejected(words: str, meant: str) -> None:
     with pytest.raises(InputError) as refused:
         Cap.parse(words)
     assert str(refused.value).endswith(f"Did you mean {meant}?")
@@ -60,7 +60,7 @@ def test_a_comma_that_parts_no_thousands_is_refused(words: str, meant: str) -> N
         ("1.5k dollars per month", "1.5k tokens/month", "1500/month"),
     ],
 )
-def test_thousands_of_dollars_are_written_out(words: str, tokens: str, money: str) -> None:
+def test_large_caps_have_thousands_separators(words: str, tokens: str, money: str) -> None:
     with pytest.raises(InputError) as refused:
         Cap.parse(words)
     assert f"Did you mean {tokens}? In dollars, write " in str(refused.value)
@@ -69,13 +69,13 @@ def test_thousands_of_dollars_are_written_out(words: str, tokens: str, money: st
     assert Cap.parse(str(refused.value).split()[-1].removesuffix(".")) == Cap.parse(money)
 
 
-def test_what_a_store_keeps_of_caps_is_read_back() -> None:
+def test_dumped_caps_can_be_loaded() -> None:
     caps = (Cap(5), Cap(7, "tokens", "day"), Cap(9, "dollars", "month"))
     assert load_caps(dump_caps(caps)) == caps
     assert load_caps(None) == ()
 
 
-def test_a_scope_says_whose_it_is() -> None:
+def test_a_scope_is_split_into_kind_and_name() -> None:
     scopes = (key_scope("k_1"), project_scope("web"), ALL)
     assert [scope_parts(scope) for scope in scopes] == [
         ("key", "k_1"),

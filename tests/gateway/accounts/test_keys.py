@@ -16,7 +16,7 @@ from tests.support.accounts.reservations import KEY, LONG, OWN, SECRET, TEN, boo
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_key_is_known_by_the_hash_of_its_secret(blank: AccountStore) -> None:
+async def test_a_key_is_found_by_the_hash_of_its_secret(blank: AccountStore) -> None:
     key, secret = create_key("anna", "blue")
     await blank.add_key(key, hash_secret(secret))
     assert await blank.access(hash_secret(secret)) == Access(key)
@@ -24,7 +24,9 @@ async def test_a_key_is_known_by_the_hash_of_its_secret(blank: AccountStore) -> 
     assert await blank.access(secret) is None
 
 
-async def test_a_key_comes_with_the_caps_of_itself_its_project_and_all(blank: AccountStore) -> None:
+async def test_a_key_has_its_own_caps_and_those_of_its_project_and_of_all_keys(
+    blank: AccountStore,
+) -> None:
     await blank.set_caps(ALL, [Cap(3, "dollars", "month")])
     await blank.set_caps(project_scope("blue"), [Cap(2, "tokens", "day")])
     await blank.set_caps(project_scope("red"), [Cap(9)])
@@ -40,13 +42,13 @@ async def test_a_key_comes_with_the_caps_of_itself_its_project_and_all(blank: Ac
     )
 
 
-async def test_a_key_without_a_project_has_no_caps_of_one(blank: AccountStore) -> None:
+async def test_a_key_without_a_project_has_no_project_caps(blank: AccountStore) -> None:
     await blank.set_caps(project_scope(""), [Cap(1)])
     await blank.add_key(replace(KEY, project=""), SECRET)
     assert await blank.access(SECRET) == Access(replace(KEY, project=""))
 
 
-async def test_two_living_keys_cannot_have_one_name(books: AccountStore) -> None:
+async def test_two_active_keys_cannot_have_the_same_name(books: AccountStore) -> None:
     with pytest.raises(InputError, match="anna"):
         await books.add_key(replace(KEY, id="k_2"), hash_secret("other"), [Cap(1)])
     assert await books.keys() == [KEY]
@@ -64,7 +66,7 @@ async def test_the_name_of_a_revoked_key_can_be_used_again(books: AccountStore) 
     assert (await books.revoke("anna")).id == "k_2"
 
 
-async def test_keys_are_listed_the_oldest_first_and_stay_listed(blank: AccountStore) -> None:
+async def test_keys_are_listed_oldest_first_including_revoked_ones(blank: AccountStore) -> None:
     for number, name in enumerate(["c", "a", "b"]):
         is_operator = name == "a"
         await blank.add_key(
@@ -78,7 +80,7 @@ async def test_keys_are_listed_the_oldest_first_and_stay_listed(blank: AccountSt
 
 
 @pytest.mark.parametrize("by", ["anna", "k_1"])
-async def test_a_revoked_key_opens_nothing(books: AccountStore, by: str) -> None:
+async def test_a_revoked_key_has_no_access(books: AccountStore, by: str) -> None:
     revoked = await books.revoke(by)
     assert revoked == replace(KEY, revoked=revoked.revoked)
     assert revoked.revoked is not None
@@ -88,7 +90,7 @@ async def test_a_revoked_key_opens_nothing(books: AccountStore, by: str) -> None
         await books.revoke(by)
 
 
-async def test_nothing_that_is_read_shows_a_secret_or_its_hash(books: AccountStore) -> None:
+async def test_no_query_returns_a_secret_or_its_hash(books: AccountStore) -> None:
     await books.reserve(claim("r", 1, TEN), LONG)
     await books.settle([settled("r", 1)])
     read = repr(
@@ -101,7 +103,7 @@ async def test_nothing_that_is_read_shows_a_secret_or_its_hash(books: AccountSto
     assert "brim-secret" not in read
 
 
-async def test_caps_are_replaced_as_a_whole_and_lifted(blank: AccountStore) -> None:
+async def test_setting_caps_replaces_all_caps_of_a_scope(blank: AccountStore) -> None:
     await blank.set_caps("all", [Cap(1), Cap(2, "tokens", "day")])
     await blank.set_caps("project:blue", [Cap(MAX_AMOUNT, "tokens", "month")])
     await blank.set_caps("all", [Cap(3, "dollars", "month")])

@@ -59,7 +59,7 @@ async def spend(
 
 @pytest.mark.parametrize("period", ["day", "month", "total"])
 @pytest.mark.parametrize(("scope", "spent"), [(OWN, 4), (BLUE, 7), (ALL, 12)])
-async def test_a_cap_that_is_set_late_counts_what_was_spent_before(
+async def test_a_new_cap_counts_earlier_spending(
     books: AccountStore, scope: str, spent: int, period: Period
 ) -> None:
     mate = replace(KEY, id="k_3", name="carl")
@@ -75,7 +75,7 @@ async def test_a_cap_that_is_set_late_counts_what_was_spent_before(
     assert await standing(books, scope) == (spent, 20 - spent)
 
 
-async def test_tokens_that_were_used_before_count_as_well(books: AccountStore) -> None:
+async def test_a_new_token_cap_counts_earlier_tokens(books: AccountStore) -> None:
     await spend(books, "before", 4, 30)
     cap = (OWN, Cap(100, "tokens"))
     assert await books.reserve(claim("r", 0, cap, tokens=71), LONG) == CapReached(*cap, 30, 0, None)
@@ -83,7 +83,7 @@ async def test_tokens_that_were_used_before_count_as_well(books: AccountStore) -
     assert await standing(books, unit="tokens") == (30, 70)
 
 
-async def test_a_key_whose_name_begins_like_another_has_spent_nothing(books: AccountStore) -> None:
+async def test_a_key_with_the_same_prefix_is_counted_separately(books: AccountStore) -> None:
     longer = ApiKey(f"{KEY.id}0", "longer", f"{KEY.project}s")
     await books.add_key(longer, hash_secret(longer.id))
     await spend(books, "before", 4, key=longer)
@@ -91,7 +91,7 @@ async def test_a_key_whose_name_begins_like_another_has_spent_nothing(books: Acc
     assert [await standing(books, scope) for scope in (OWN, BLUE)] == [(0, 1), (0, 1)]
 
 
-async def test_requests_under_way_when_a_cap_is_set_are_held_against_it(
+async def test_a_new_cap_counts_running_requests(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("runs", 6), LONG)
@@ -103,7 +103,7 @@ async def test_requests_under_way_when_a_cap_is_set_are_held_against_it(
     assert await standing(books) == (3, 3)
 
 
-async def test_their_leases_may_end_under_the_new_cap(books: AccountStore) -> None:
+async def test_running_requests_can_settle_after_a_cap_is_set(books: AccountStore) -> None:
     for id in ("sent", "unsent"):
         await books.reserve(claim(id, 3), LONG)
     await books.reserve(claim("r", 1, TEN), LONG)
@@ -114,7 +114,7 @@ async def test_their_leases_may_end_under_the_new_cap(books: AccountStore) -> No
     assert await standing(books) == (3, 1)
 
 
-async def test_what_was_presumed_before_a_cap_is_put_right_under_it(books: AccountStore) -> None:
+async def test_a_presumed_row_is_corrected_after_a_cap_is_set(books: AccountStore) -> None:
     await books.reserve(claim("late", 9), LONG)
     await books.mark_sent("late", OVER)
     await books.sweep()
@@ -124,7 +124,7 @@ async def test_what_was_presumed_before_a_cap_is_put_right_under_it(books: Accou
     assert await standing(books) == (3, 7)
 
 
-async def test_a_lease_that_is_over_is_dealt_with_before_a_new_cap_refuses(
+async def test_expired_leases_end_before_a_new_cap_rejects(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("gone", 9), OVER)
@@ -132,7 +132,7 @@ async def test_a_lease_that_is_over_is_dealt_with_before_a_new_cap_refuses(
     assert await standing(books) == (0, 10)
 
 
-async def test_only_what_was_spent_in_its_period_counts(tmp_path: Path) -> None:
+async def test_a_cap_counts_only_its_period(tmp_path: Path) -> None:
     now = datetime(2026, 11, 30, 23, 59, tzinfo=UTC).timestamp()
     books = SqliteAccountStore(tmp_path / "accounts.sqlite3", lambda: now)
     await books.add_key(KEY, SECRET)
@@ -153,7 +153,7 @@ async def test_only_what_was_spent_in_its_period_counts(tmp_path: Path) -> None:
 # Caps that come and go
 
 
-async def test_what_is_spent_while_a_cap_is_lifted_counts_when_it_is_back(
+async def test_spending_without_a_cap_counts_when_the_cap_is_set_again(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("under it", 4, TEN), LONG)
@@ -163,7 +163,7 @@ async def test_what_is_spent_while_a_cap_is_lifted_counts_when_it_is_back(
     assert await standing(books) == (9, 0)
 
 
-async def test_a_second_cap_over_the_same_time_has_the_same_counter(books: AccountStore) -> None:
+async def test_caps_of_the_same_period_share_a_counter(books: AccountStore) -> None:
     await books.reserve(claim("r", 4, TEN), LONG)
     await books.settle([settled("r", 4)])
     both = (TEN, (OWN, Cap(5)))
@@ -172,7 +172,7 @@ async def test_a_second_cap_over_the_same_time_has_the_same_counter(books: Accou
     assert await standing(books) == (4, 1)
 
 
-async def test_a_new_period_of_a_scope_begins_beside_one_that_is_counted(
+async def test_a_second_period_of_a_scope_gets_its_own_counter(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("before", 4, TEN), LONG)
@@ -185,7 +185,7 @@ async def test_a_new_period_of_a_scope_begins_beside_one_that_is_counted(
     assert {(spent, reserved) for _, spent, reserved in found} == {(4, 5)}
 
 
-async def test_a_refused_claim_begins_no_wrong_counter(books: AccountStore) -> None:
+async def test_a_rejected_reservation_creates_correct_counters(books: AccountStore) -> None:
     await spend(books, "before", 4)
     assert await books.reserve(claim("r", 7, TEN, (ALL, Cap(3))), LONG) is not None
     await spend(books, "after", 2)
@@ -193,13 +193,13 @@ async def test_a_refused_claim_begins_no_wrong_counter(books: AccountStore) -> N
     assert await books.reserve(claim("r", 5, TEN), LONG) == CapReached(OWN, Cap(10), 6, 0, None)
 
 
-async def test_a_cap_of_another_key_is_no_cap_of_a_claim(books: AccountStore) -> None:
+async def test_a_reservation_with_a_cap_of_another_key_is_rejected(books: AccountStore) -> None:
     for scope in (key_scope(OTHER.id), project_scope(OTHER.project), "model:gpt"):
         with pytest.raises(InputError, match=f"cannot count against {scope}"):
             await books.reserve(claim("r", 1, (scope, Cap(10))), LONG)
 
 
-async def test_a_cap_that_is_set_while_many_spend_misses_nothing(replica: Replica) -> None:
+async def test_a_cap_set_during_concurrent_spending_counts_everything(replica: Replica) -> None:
     both = [replica(), replica()]
     await both[0].add_key(KEY, SECRET)
     many = Cap(10**9)
@@ -236,9 +236,7 @@ async def test_a_cap_that_is_set_while_many_spend_misses_nothing(replica: Replic
     ],
     ids=["zero byte", "half a pair", "halves", "long", "long and wide"],
 )
-async def test_text_that_cannot_be_stored_is_replaced(
-    books: AccountStore, odd: str, kept: str
-) -> None:
+async def test_unstorable_text_is_replaced(books: AccountStore, odd: str, kept: str) -> None:
     asked = claim("r", 6, TEN, model=odd, upstream=odd)._replace(key_name=odd)
     assert await books.reserve(asked, LONG) is None
     assert await books.mark_sent("r", LONG)
@@ -249,7 +247,7 @@ async def test_text_that_cannot_be_stored_is_replaced(
 
 
 @pytest.mark.parametrize("odd", ["\0", "r\ud800"])
-async def test_odd_text_in_any_name_is_no_reason_to_fail(books: AccountStore, odd: str) -> None:
+async def test_unstorable_text_is_accepted_in_every_field(books: AccountStore, odd: str) -> None:
     stranger = replace(KEY, project=odd)
     cap = (project_scope(odd), Cap(10))
     assert await books.reserve(claim(odd, 6, cap, key=stranger), LONG) is None
@@ -261,7 +259,7 @@ async def test_odd_text_in_any_name_is_no_reason_to_fail(books: AccountStore, od
     assert await standing(books, project_scope(row.project)) == (5, 0)
 
 
-async def test_a_claim_of_a_number_that_nobody_means_fits_no_cap(books: AccountStore) -> None:
+async def test_a_reservation_over_any_cap_is_rejected(books: AccountStore) -> None:
     for unit in ("dollars", "tokens"):
         cap = (OWN, Cap(MAX_AMOUNT, unit))
         for number in (MAX_AMOUNT + 1, 2**53 + 1, 2**63, 10**40):
@@ -270,7 +268,7 @@ async def test_a_claim_of_a_number_that_nobody_means_fits_no_cap(books: AccountS
             assert await books.reserve(asked, LONG) == CapReached(*cap, 0, 0, None)
 
 
-async def test_numbers_that_nobody_means_are_booked_as_the_highest(books: AccountStore) -> None:
+async def test_implausible_numbers_are_clamped(books: AccountStore) -> None:
     for id, number in (("negative", -5), ("large", 10**40)):
         await books.reserve(claim(id, 6, TEN), LONG)
         settlement = Settlement(id, Charge(Usage(number, number, number, number), number))

@@ -118,12 +118,12 @@ def set_clock(url: str, at: str) -> None:
 # The schema
 
 
-async def test_replicas_that_begin_at_once_make_one_schema(books_in: At, url: str) -> None:
+async def test_replicas_that_start_concurrently_create_one_schema(books_in: At, url: str) -> None:
     await asyncio.gather(*(books_in(url).open() for _ in range(6)))
     assert tell(url, "SELECT version FROM brim.migrations") == "1"
 
 
-async def test_books_of_a_newer_brim_are_left_alone(books_in: At, url: str) -> None:
+async def test_a_newer_schema_is_rejected_and_not_changed(books_in: At, url: str) -> None:
     await books_in(url).open()
     tell(url, "INSERT INTO brim.migrations VALUES (99)")
     with pytest.raises(StoreError, match=r"version 99.*Upgrade brim") as refusal:
@@ -131,7 +131,7 @@ async def test_books_of_a_newer_brim_are_left_alone(books_in: At, url: str) -> N
     assert not isinstance(refusal.value, AccountStoreUnavailableError)
 
 
-async def test_a_role_that_may_change_no_schema_can_use_one(
+async def test_a_role_without_schema_rights_can_use_an_existing_schema(
     books: PostgresAccountStore, books_in: At, url: str, guest: str
 ) -> None:
     role = urlsplit(guest).username
@@ -144,7 +144,7 @@ async def test_a_role_that_may_change_no_schema_can_use_one(
     assert await standing(books) == (7, 0)
 
 
-def test_a_missing_driver_is_named_with_what_to_install(
+def test_a_missing_driver_is_reported_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "asyncpg", None)
@@ -157,7 +157,7 @@ def test_a_missing_driver_is_named_with_what_to_install(
 # The server
 
 
-async def test_a_server_that_comes_late_is_found(books_in: At, server: Postgres) -> None:
+async def test_a_server_that_starts_later_is_found(books_in: At, server: Postgres) -> None:
     server.stop()
     books = books_in(server.url)
     with pytest.raises(AccountStoreUnavailableError, match="is unavailable"):
@@ -168,7 +168,7 @@ async def test_a_server_that_comes_late_is_found(books_in: At, server: Postgres)
     assert await books.keys() == []
 
 
-async def test_a_restart_of_the_server_loses_nothing(books_in: At, server: Postgres) -> None:
+async def test_a_server_restart_loses_nothing(books_in: At, server: Postgres) -> None:
     books = books_in(server.url)
     await books.add_key(KEY, SECRET)
     assert await books.reserve(claim("r1", 10, TOTAL), LONG) is None
@@ -189,7 +189,7 @@ async def test_a_restart_of_the_server_loses_nothing(books_in: At, server: Postg
     assert sorted(await booked(books)) == ["r1", "r2"]
 
 
-async def test_a_claim_whose_connection_broke_can_be_made_again(
+async def test_a_reservation_can_be_repeated_after_a_lost_connection(
     books: PostgresAccountStore, url: str
 ) -> None:
     async with locked(url, f"{OWN}/total/dollars") as operator:
@@ -202,7 +202,7 @@ async def test_a_claim_whose_connection_broke_can_be_made_again(
     assert await standing(books) == (0, 10)
 
 
-async def test_a_claim_that_comes_again_while_the_first_is_at_work_counts_once(
+async def test_a_concurrent_retry_counts_once(
     books: PostgresAccountStore, books_in: At, url: str
 ) -> None:
     other = books_in(url)
@@ -215,7 +215,7 @@ async def test_a_claim_that_comes_again_while_the_first_is_at_work_counts_once(
     assert await standing(books) == (0, 10)
 
 
-async def test_a_server_that_takes_no_writes_is_away_until_it_does(
+async def test_a_read_only_server_is_unavailable(
     books: PostgresAccountStore, books_in: At, url: str, postgres_url: str
 ) -> None:
     database = urlsplit(url).path[1:]
@@ -229,7 +229,7 @@ async def test_a_server_that_takes_no_writes_is_away_until_it_does(
     assert await standing(books) == (0, 20)
 
 
-async def test_a_server_without_a_free_connection_is_away(
+async def test_a_server_without_free_connections_is_unavailable(
     books_in: At, url: str, guest: str
 ) -> None:
     role = urlsplit(guest).username
@@ -244,7 +244,7 @@ async def test_a_server_without_a_free_connection_is_away(
 # Passwords
 
 
-async def test_a_wrong_password_is_said_and_not_shown(books_in: At, guest: str) -> None:
+async def test_a_wrong_password_is_reported_and_not_shown(books_in: At, guest: str) -> None:
     books = books_in(guest.replace("s3cret", "t0psecret"))
     with pytest.raises(StoreError, match="password authentication failed") as refusal:
         await books.open()
@@ -268,7 +268,7 @@ async def test_a_wrong_password_is_said_and_not_shown(books_in: At, guest: str) 
         "postgresql://anna:t0psecret@localhost/brim?statement_cache_size=t0psecret",
     ],
 )
-async def test_a_url_that_cannot_be_read_is_not_shown(url: str) -> None:
+async def test_an_invalid_url_is_not_shown(url: str) -> None:
     with pytest.raises(InputError) as refusal:
         await PostgresAccountStore(url).open()
     assert "t0p" not in str(refusal.value)
@@ -278,7 +278,7 @@ async def test_a_url_that_cannot_be_read_is_not_shown(url: str) -> None:
 # Locks and the clock
 
 
-async def test_caps_that_cross_never_wait_in_a_circle(
+async def test_overlapping_caps_do_not_deadlock(
     books: PostgresAccountStore, books_in: At, url: str
 ) -> None:
     project = project_scope(KEY.project)
@@ -307,9 +307,7 @@ async def test_caps_that_cross_never_wait_in_a_circle(
     )
 
 
-async def test_days_are_those_of_utc_on_the_clock_of_the_server(
-    books: PostgresAccountStore, url: str
-) -> None:
+async def test_days_are_utc_days_on_the_server_clock(books: PostgresAccountStore, url: str) -> None:
     daily = (OWN, Cap(10, period="day"))
     set_clock(url, "2026-12-31 23:59:59+00")
     assert await books.reserve(claim("old", 10, daily), LONG) is None
@@ -324,9 +322,7 @@ async def test_days_are_those_of_utc_on_the_clock_of_the_server(
     assert await standing(books) == (8, 0)
 
 
-async def test_a_cap_that_is_set_late_counts_its_period_on_the_clock_of_the_server(
-    books: PostgresAccountStore, url: str
-) -> None:
+async def test_a_new_cap_uses_the_server_clock(books: PostgresAccountStore, url: str) -> None:
     for day, cost in (("2026-11-30", 1), ("2026-12-01", 2), ("2026-12-02", 4)):
         set_clock(url, f"{day} 00:00:00+00")
         await books.reserve(claim(day, cost), LONG)

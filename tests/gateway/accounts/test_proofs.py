@@ -75,7 +75,7 @@ async def ledger_total(books: AccountStore) -> int:
 # Many processes
 
 
-async def test_many_processes_spend_up_to_the_cap_and_not_past_it(
+async def test_many_processes_never_exceed_a_cap(
     blank: AccountStore, address: str, tmp_path: Path
 ) -> None:
     await blank.add_key(KEY, SECRET, [Cap(CAP), Cap(CAP * 2, "dollars", "month")])
@@ -91,7 +91,7 @@ async def test_many_processes_spend_up_to_the_cap_and_not_past_it(
     assert {row.state for row in rows.values()} == {"settled"}
 
 
-async def test_what_processes_leave_behind_that_are_killed_is_recovered_after_a_lease(
+async def test_leases_of_killed_processes_expire(
     blank: AccountStore, address: str, tmp_path: Path
 ) -> None:
     lease = 1.0
@@ -131,7 +131,7 @@ async def the_whole_rest_can_be_spent(books: AccountStore, cap: int) -> None:
     assert await books.reserve(claim("rest", rest, (OWN, Cap(cap))), LONG) is None
 
 
-async def test_settlements_that_come_twice_and_in_any_order_count_once(replica: Replica) -> None:
+async def test_repeated_and_reordered_settlements_count_once(replica: Replica) -> None:
     both = [replica(), replica()]
     await both[0].add_key(KEY, SECRET)
     chance = random.Random(5)
@@ -156,9 +156,7 @@ async def test_settlements_that_come_twice_and_in_any_order_count_once(replica: 
 # A server that goes and comes back
 
 
-async def test_a_server_that_goes_away_and_comes_back_in_the_middle_loses_nothing(
-    service: Service, tmp_path: Path
-) -> None:
+async def test_an_outage_of_the_server_loses_nothing(service: Service, tmp_path: Path) -> None:
     books = create_store(service.url, tmp_path)
     cap = 5 * CAP  # so that there is something left to do after each time
     await books.add_key(KEY, SECRET, [Cap(cap)])
@@ -187,7 +185,7 @@ async def until_more_is_spent(books: AccountStore) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_books_whose_server_comes_after_them_refuse_until_it_is_there(
+async def test_a_store_is_unavailable_until_its_server_starts(
     service: Service, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(service.stop)
@@ -320,7 +318,9 @@ class Steps(RuleBasedStateMachine):
         assert {id: (row.state, row.charge) for id, row in rows.items()} == self.model.ledger
 
 
-def test_any_steps_leave_the_books_as_a_plain_model_has_them(address: str, tmp_path: Path) -> None:
+def test_every_sequence_of_operations_matches_the_reference_model(
+    address: str, tmp_path: Path
+) -> None:
     with asyncio.Runner() as started:
 
         class OnThisStore(Steps):
@@ -335,7 +335,7 @@ def test_any_steps_leave_the_books_as_a_plain_model_has_them(address: str, tmp_p
 # What is seen at the same time could have happened one after the other
 
 
-async def test_what_clients_see_at_once_could_have_happened_one_after_the_other(
+async def test_concurrent_operations_are_linearizable(
     books: AccountStore, address: str, tmp_path: Path
 ) -> None:
     assert await books.keys() == [KEY]
@@ -345,7 +345,7 @@ async def test_what_clients_see_at_once_could_have_happened_one_after_the_other(
     assert any(overlap(steps) for steps in histories), "nothing happened at the same time"
 
 
-def test_what_cannot_have_happened_in_any_order_is_found_out() -> None:
+def test_a_history_that_is_not_linearizable_is_detected() -> None:
     cap = (OWN, Cap(10))
     first, second = claim("a", 6, cap), claim("b", 6, cap)
 
@@ -370,7 +370,7 @@ NEW_YEAR = 1_798_761_600.0
 """The first moment of 2027."""
 
 
-async def test_at_the_edge_of_a_period_the_books_own_clock_decides(tmp_path: Path) -> None:
+async def test_the_store_clock_decides_the_period(tmp_path: Path) -> None:
     now = NEW_YEAR - 0.5
     books = SqliteAccountStore(tmp_path / "accounts.sqlite3", lambda: now)
     await books.add_key(KEY, SECRET)
@@ -391,7 +391,7 @@ async def test_at_the_edge_of_a_period_the_books_own_clock_decides(tmp_path: Pat
     await books.close()
 
 
-async def test_a_gateway_whose_clock_is_wrong_counts_in_the_same_period(
+async def test_a_gateway_with_a_wrong_clock_counts_in_the_same_period(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right, wrong = replica(), replica()

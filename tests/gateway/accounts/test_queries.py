@@ -19,7 +19,7 @@ from tests.support.accounts.reservations import KEY, LONG, OVER, TEN, bill, book
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_row_says_who_asked_what_and_what_it_came_to(books: AccountStore) -> None:
+async def test_a_ledger_row_has_key_model_and_charge(books: AccountStore) -> None:
     before = datetime.now(UTC)
     await books.reserve(claim("r", 9, TEN, model="gpt", upstream="west", tokens=50), LONG)
     after = datetime.now(UTC)
@@ -35,7 +35,7 @@ async def test_a_row_says_who_asked_what_and_what_it_came_to(books: AccountStore
     assert row.day == period_name("day", row.time)
 
 
-async def test_the_ledger_is_summed_up_by_whatever_is_asked_for(books: AccountStore) -> None:
+async def test_totals_can_be_grouped_by_every_column(books: AccountStore) -> None:
     other = ApiKey("k_2", "ben", "red", created=KEY.created + 1)
     await books.add_key(other, hash_secret("other"))
     asked = [("a", KEY, "gpt", 3), ("b", KEY, "gpt", 4), ("c", KEY, "o1", 5), ("d", other, "o1", 6)]
@@ -63,7 +63,7 @@ def _sum(cost: int, requests: int) -> Charge:
     return Charge(Usage(one.input * requests, 0, one.output * requests), cost)
 
 
-async def test_a_sum_says_what_in_it_is_unpriced_or_presumed(books: AccountStore) -> None:
+async def test_totals_mark_unpriced_and_presumed_requests(books: AccountStore) -> None:
     for id in ("priced", "unpriced", "presumed", "refunded"):
         await books.reserve(claim(id, 5), OVER if id == "refunded" else LONG)
         await books.mark_sent(id, OVER if id == "presumed" else LONG)
@@ -83,7 +83,7 @@ async def test_a_sum_says_what_in_it_is_unpriced_or_presumed(books: AccountStore
     ]
 
 
-async def test_empty_books_have_nothing_to_read(blank: AccountStore) -> None:
+async def test_an_empty_store_has_no_rows(blank: AccountStore) -> None:
     assert await blank.keys() == []
     assert await blank.caps() == {}
     assert await blank.counters() == []
@@ -92,7 +92,7 @@ async def test_empty_books_have_nothing_to_read(blank: AccountStore) -> None:
     assert await blank.sweep() == 0
 
 
-async def test_both_days_that_are_asked_for_count(books: AccountStore) -> None:
+async def test_first_and_last_day_are_included(books: AccountStore) -> None:
     await books.reserve(claim("r", 5), LONG)
     await books.settle([settled("r", 5)])
     (day,) = {date.fromisoformat(row.day) for row in (await booked(books)).values()}
@@ -104,7 +104,7 @@ async def test_both_days_that_are_asked_for_count(books: AccountStore) -> None:
     assert rows == seen
 
 
-async def test_a_long_ledger_is_read_whole(books: AccountStore) -> None:
+async def test_a_long_ledger_is_read_in_pages(books: AccountStore) -> None:
     names = [f"r{number}" for number in range(1_200)]
     for part in range(0, len(names), 200):
         some = names[part : part + 200]
@@ -115,7 +115,7 @@ async def test_a_long_ledger_is_read_whole(books: AccountStore) -> None:
     assert sum(one.requests for one in await books.totals(["day"])) == 1_200
 
 
-async def test_what_is_read_can_be_written_as_json(books: AccountStore) -> None:
+async def test_results_can_be_serialized_as_json(books: AccountStore) -> None:
     await books.reserve(claim("r", 5, TEN), LONG)
     await books.settle([settled("r", 5)])
     rows = (await booked(books)).values()

@@ -87,9 +87,7 @@ def forget(server: Valkey, *patterns: str) -> None:
 # A server that forgets
 
 
-async def test_a_flushed_server_has_no_keys_so_nothing_is_spent(
-    server: Valkey, books: RedisAccountStore
-) -> None:
+async def test_a_flushed_server_has_no_keys(server: Valkey, books: RedisAccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.mark_sent("r", LONG)
     server.flush()
@@ -103,7 +101,7 @@ async def test_a_flushed_server_has_no_keys_so_nothing_is_spent(
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-async def test_what_was_written_outlives_the_server(
+async def test_data_survives_a_server_restart(
     server: Valkey, books: RedisAccountStore, how: signal.Signals
 ) -> None:
     await books.reserve(claim("booked", 3, TEN), LONG)
@@ -123,7 +121,7 @@ async def test_what_was_written_outlives_the_server(
     assert set(await booked(books)) == {"booked", "under way"}
 
 
-async def test_books_wait_for_a_server_that_comes_later(server: Valkey) -> None:
+async def test_a_store_works_once_its_server_starts(server: Valkey) -> None:
     server.stop()
     late = RedisAccountStore(server.url)
     try:
@@ -138,9 +136,7 @@ async def test_books_wait_for_a_server_that_comes_later(server: Valkey) -> None:
     await late.close()
 
 
-async def test_a_counter_that_is_gone_is_summed_up_once_by_whoever_comes_first(
-    server: Valkey, books: RedisAccountStore
-) -> None:
+async def test_a_missing_counter_is_summed_once(server: Valkey, books: RedisAccountStore) -> None:
     for id, cost in (("settled", 4), ("sent", 3), ("runs", 2), ("given back", 1)):
         await books.reserve(claim(id, cost, TEN, DAILY, tokens=100), LONG)
     await books.settle([settled("settled", 1, 40)])
@@ -160,7 +156,9 @@ async def test_a_counter_that_is_gone_is_summed_up_once_by_whoever_comes_first(
     assert await standing(books, ALL, "tokens") == (140, 104)
 
 
-async def test_a_refused_claim_sums_up_as_well(server: Valkey, books: RedisAccountStore) -> None:
+async def test_a_rejected_reservation_also_restores_a_counter(
+    server: Valkey, books: RedisAccountStore
+) -> None:
     await books.reserve(claim("r", 9, TEN), LONG)
     await books.settle([settled("r", 9)])
     forget(server, "{brim}:counters:*")
@@ -168,7 +166,7 @@ async def test_a_refused_claim_sums_up_as_well(server: Valkey, books: RedisAccou
         assert await books.reserve(claim("s", 2, TEN), LONG) == CapReached(OWN, Cap(10), 9, 0, None)
 
 
-async def test_a_cap_that_is_set_late_counts_the_days_of_its_period(
+async def test_a_new_cap_counts_the_days_of_its_period(
     server: Valkey, books: RedisAccountStore
 ) -> None:
     today = datetime.now(UTC).date()
@@ -184,7 +182,7 @@ async def test_a_cap_that_is_set_late_counts_the_days_of_its_period(
     assert found == [(f"{today}", 3, 6), (f"{today:%Y-%m}", 6, 6), ("total", 9, 6)]
 
 
-async def test_a_row_is_put_right_though_its_counter_is_gone(
+async def test_a_row_is_corrected_without_its_counter(
     server: Valkey, books: RedisAccountStore
 ) -> None:
     await books.reserve(claim("r", 9, TEN), LONG)
@@ -196,9 +194,7 @@ async def test_a_row_is_put_right_though_its_counter_is_gone(
     assert await standing(books) == (2, 8)
 
 
-async def test_sums_of_the_ledger_that_are_gone_are_made_anew(
-    server: Valkey, books: RedisAccountStore
-) -> None:
+async def test_missing_totals_are_summed_again(server: Valkey, books: RedisAccountStore) -> None:
     for number in range(5):
         await books.reserve(claim(f"r{number}", 5, model=f"m{number % 2}"), LONG)
         await books.settle([settled(f"r{number}", number, 10)])
@@ -211,9 +207,7 @@ async def test_sums_of_the_ledger_that_are_gone_are_made_anew(
     assert [one.requests for one in await books.totals(["model"])] == [4, 2]
 
 
-async def test_scripts_that_a_server_lost_are_given_anew(
-    server: Valkey, books: RedisAccountStore
-) -> None:
+async def test_missing_scripts_are_loaded_again(server: Valkey, books: RedisAccountStore) -> None:
     server.tell("SCRIPT", "FLUSH")
     asked = [books.reserve(claim(f"r{number}", 1, TEN), LONG) for number in range(12)]
     taken = [one is None for one in await asyncio.gather(*asked)]
@@ -223,7 +217,7 @@ async def test_scripts_that_a_server_lost_are_given_anew(
 # A server that cannot keep books
 
 
-async def test_a_server_that_forgets_what_was_spent_is_refused(server: Valkey) -> None:
+async def test_a_server_that_evicts_keys_is_rejected(server: Valkey) -> None:
     try:
         server.tell("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         with pytest.raises(StoreError, match=r"maxmemory-policy is allkeys-lru.*noeviction"):
@@ -234,7 +228,7 @@ async def test_a_server_that_forgets_what_was_spent_is_refused(server: Valkey) -
         server.tell("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 
-async def test_only_counters_have_an_end(server: Valkey, books: RedisAccountStore) -> None:
+async def test_only_counters_expire(server: Valkey, books: RedisAccountStore) -> None:
     await books.reserve(claim("settled", 1, TEN, DAILY), LONG)
     await books.settle([settled("settled", 1)])
     await books.reserve(claim("presumed", 1, TEN, DAILY), LONG)
@@ -246,20 +240,20 @@ async def test_only_counters_have_an_end(server: Valkey, books: RedisAccountStor
     assert {name.rsplit(":", 1)[0] for name in ending} == {"{brim}:counters"}
 
 
-async def test_a_server_that_does_not_tell_its_settings_is_believed() -> None:
+async def test_a_server_with_hidden_settings_is_accepted() -> None:
     with valkey.serving("--rename-command", "CONFIG", "") as server:
         async with opened(server.url) as books:
             await books.add_key(KEY, SECRET)
             assert await books.keys() == [KEY]
 
 
-async def test_books_of_a_newer_brim_are_left_alone(server: Valkey) -> None:
+async def test_a_newer_schema_is_rejected_and_not_changed(server: Valkey) -> None:
     server.tell("SET", "{brim}:layout", "99")
     with pytest.raises(StoreError, match=r"layout 99.*Upgrade brim"):
         await _open_once(server.url)
 
 
-async def test_where_memory_is_short_claims_wait_and_settlements_do_not(
+async def test_settlements_succeed_when_memory_is_full(
     server: Valkey, books: RedisAccountStore
 ) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
@@ -274,9 +268,7 @@ async def test_where_memory_is_short_claims_wait_and_settlements_do_not(
     assert await books.reserve(claim("s", 1, TEN), LONG) is None
 
 
-async def test_a_server_that_became_a_copy_of_another_is_away(
-    server: Valkey, books: RedisAccountStore
-) -> None:
+async def test_a_replica_is_unavailable(server: Valkey, books: RedisAccountStore) -> None:
     server.tell("CONFIG", "SET", "replica-serve-stale-data", "yes")
     server.tell("REPLICAOF", "127.0.0.1", "1")
     try:
@@ -321,7 +313,7 @@ async def cutting(server: Valkey) -> AsyncIterator[tuple[Cutting, RedisAccountSt
         yield way, books
 
 
-async def test_a_step_whose_answer_is_lost_is_done_once(server: Valkey) -> None:
+async def test_an_operation_with_a_lost_reply_runs_once(server: Valkey) -> None:
     async with cutting(server) as (way, books):
         way.losing = 1
         await books.add_key(KEY, SECRET)
@@ -338,7 +330,7 @@ async def test_a_step_whose_answer_is_lost_is_done_once(server: Valkey) -> None:
         assert (await books.revoke(KEY.name)).id == KEY.id
 
 
-async def test_answers_that_stay_lost_mean_that_the_books_are_away(server: Valkey) -> None:
+async def test_repeatedly_lost_replies_mean_unavailable(server: Valkey) -> None:
     async with cutting(server) as (way, books):
         await books.add_key(KEY, SECRET)
         way.losing = 2
@@ -349,7 +341,7 @@ async def test_answers_that_stay_lost_mean_that_the_books_are_away(server: Valke
 
 
 @pytest.mark.usefixtures("books")
-async def test_a_server_that_is_silent_is_away(server: Valkey) -> None:
+async def test_a_silent_server_is_unavailable(server: Valkey) -> None:
     impatient = RedisAccountStore(f"{server.url}?socket_timeout=0.2")
     assert await impatient.keys() == [KEY]
     server.signal(signal.SIGSTOP)
@@ -362,7 +354,7 @@ async def test_a_server_that_is_silent_is_away(server: Valkey) -> None:
     await impatient.close()
 
 
-async def test_a_caller_who_leaves_takes_nobody_along(books: RedisAccountStore) -> None:
+async def test_a_cancelled_caller_does_not_affect_others(books: RedisAccountStore) -> None:
     asked = [
         asyncio.create_task(books.reserve(claim(f"r{number}", 1, TEN), LONG)) for number in range(4)
     ]
@@ -377,7 +369,7 @@ async def test_a_caller_who_leaves_takes_nobody_along(books: RedisAccountStore) 
 # Addresses
 
 
-async def test_a_prefix_sets_books_apart_on_one_server(
+async def test_a_prefix_separates_stores_on_one_server(
     server: Valkey, books: RedisAccountStore
 ) -> None:
     async with opened(f"{server.url}?prefix=staging") as staging:
@@ -389,7 +381,7 @@ async def test_a_prefix_sets_books_apart_on_one_server(
         assert {name.split(":")[0] for name in client.scan_iter()} == {"{brim}", "{staging}"}
 
 
-async def test_a_password_is_never_repeated(server: Valkey) -> None:
+async def test_a_password_is_never_shown(server: Valkey) -> None:
     where = urlsplit(server.url)
     for address, kind in (
         ("127.0.0.1:1", AccountStoreUnavailableError),
@@ -404,7 +396,7 @@ async def test_a_password_is_never_repeated(server: Valkey) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://ops:hun#ter2@host:6379", "redis://ops:hun/ter2@host"])
-def test_a_url_that_cannot_be_read_is_explained_without_its_password(url: str) -> None:
+def test_an_invalid_url_is_explained_without_its_password(url: str) -> None:
     with pytest.raises(InputError, match="%2F") as raised:
         RedisAccountStore(url)
     assert "hun" not in str(raised.value)
@@ -412,18 +404,18 @@ def test_a_url_that_cannot_be_read_is_explained_without_its_password(url: str) -
 
 
 @pytest.mark.parametrize("option", ["colour=red", "socket_timeout=soon"])
-def test_an_option_that_is_none_is_refused_at_once(option: str) -> None:
+def test_an_unknown_url_option_is_rejected(option: str) -> None:
     with pytest.raises(InputError, match="Invalid Redis URL"):
         RedisAccountStore(f"redis://localhost/0?{option}")
 
 
 @pytest.mark.usefixtures("books")
-async def test_valkey_has_addresses_of_its_own(server: Valkey) -> None:
+async def test_valkey_urls_are_accepted(server: Valkey) -> None:
     async with opened(server.url.replace("redis:", "valkey:")) as same:
         assert await same.keys() == [KEY]
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
     for name in ("brim.gateway.accounts.redis.store", "brim.gateway.accounts.redis.script_runner"):
         monkeypatch.delitem(sys.modules, name)
@@ -434,7 +426,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 # What scripts work out by themselves
 
 
-async def test_days_are_those_of_the_calendar(server: Valkey) -> None:
+async def test_days_match_the_calendar(server: Valkey) -> None:
     text = (
         resources.files("brim.gateway.accounts.redis")
         .joinpath("lua/common.lua")

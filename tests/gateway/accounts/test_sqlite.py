@@ -53,13 +53,15 @@ def written_by_another(path: Path) -> Iterator[sqlite3.Connection]:
         yield other
 
 
-async def test_nobody_else_can_read_the_file(books: SqliteAccountStore, path: Path) -> None:
+async def test_the_file_is_readable_by_its_owner_only(
+    books: SqliteAccountStore, path: Path
+) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     await books.close()
 
 
-async def test_while_another_program_writes_the_loop_goes_on_and_then_all_is_done(
+async def test_writes_wait_for_another_program_without_blocking_the_loop(
     books: SqliteAccountStore, path: Path
 ) -> None:
     with written_by_another(path) as other:
@@ -74,7 +76,7 @@ async def test_while_another_program_writes_the_loop_goes_on_and_then_all_is_don
     await books.close()
 
 
-async def test_a_file_that_stays_locked_is_away_and_later_it_is_there_again(
+async def test_a_locked_file_is_unavailable_until_it_is_unlocked(
     books: SqliteAccountStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write_queue, "BUSY_SECONDS", 0.05)
@@ -87,7 +89,7 @@ async def test_a_file_that_stays_locked_is_away_and_later_it_is_there_again(
     await books.close()
 
 
-async def test_what_is_asked_for_in_one_turn_is_written_at_once(
+async def test_writes_of_one_loop_iteration_share_a_transaction(
     books: SqliteAccountStore, path: Path
 ) -> None:
     log = path.with_name(f"{path.name}-wal")
@@ -106,7 +108,7 @@ async def test_what_is_asked_for_in_one_turn_is_written_at_once(
     await books.close()
 
 
-async def test_a_step_that_cannot_be_written_fails_alone(books: SqliteAccountStore) -> None:
+async def test_a_failing_write_does_not_affect_others(books: SqliteAccountStore) -> None:
     leases = {"a": LONG, "never": float("nan"), "b": LONG}
     steps = [books.reserve(claim(id, 1, CAP), lease) for id, lease in leases.items()]
     found = await asyncio.gather(*steps, return_exceptions=True)
@@ -117,7 +119,7 @@ async def test_a_step_that_cannot_be_written_fails_alone(books: SqliteAccountSto
     await books.close()
 
 
-async def test_a_settlement_is_booked_though_nobody_waits_for_it_any_more(
+async def test_a_settlement_is_recorded_even_if_its_caller_is_cancelled(
     books: SqliteAccountStore,
 ) -> None:
     await books.reserve(claim("r", 5, CAP), LONG)
@@ -143,7 +145,7 @@ def full_disk(path: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-async def test_on_a_full_disk_the_books_are_away_and_nothing_is_half_done(
+async def test_a_full_disk_means_unavailable_and_writes_are_atomic(
     books: SqliteAccountStore, path: Path
 ) -> None:
     await books.reserve(claim("before", 1, CAP), LONG)
@@ -155,7 +157,7 @@ async def test_on_a_full_disk_the_books_are_away_and_nothing_is_half_done(
     await books.close()
 
 
-async def test_a_broken_file_is_named_with_what_to_do(path: Path) -> None:
+async def test_a_damaged_file_is_reported_with_advice(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"no books at all" * 100)
     with pytest.raises(StoreError, match=r"Cannot use .*accounts\.sqlite3.*backup") as told:
@@ -163,13 +165,15 @@ async def test_a_broken_file_is_named_with_what_to_do(path: Path) -> None:
     assert not isinstance(told.value, AccountStoreUnavailableError)
 
 
-async def test_a_place_where_no_file_can_be_is_named(tmp_path: Path) -> None:
+async def test_an_invalid_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file where a folder should be")
     with pytest.raises(StoreError, match=r"Cannot create .*accounts\.sqlite3.*gateway\.store"):
         await SqliteAccountStore(tmp_path / "state" / "accounts.sqlite3").keys()
 
 
-async def test_books_of_a_newer_brim_are_left_alone(books: SqliteAccountStore, path: Path) -> None:
+async def test_a_newer_schema_is_rejected_and_not_changed(
+    books: SqliteAccountStore, path: Path
+) -> None:
     await books.close()
     with closing(sqlite3.connect(path)) as base:
         base.execute("PRAGMA user_version = 99")
@@ -177,7 +181,7 @@ async def test_books_of_a_newer_brim_are_left_alone(books: SqliteAccountStore, p
         await books.keys()
 
 
-async def test_the_log_beside_the_file_is_begun_anew_though_others_write(
+async def test_the_write_ahead_log_is_restarted_during_writes(
     books: SqliteAccountStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brim.gateway.accounts.sqlite.store._LONG_WAL_PAGES", 100)
@@ -197,13 +201,13 @@ async def test_the_log_beside_the_file_is_begun_anew_though_others_write(
     await books.close()
 
 
-async def test_a_secret_is_nowhere_in_the_file(books: SqliteAccountStore, path: Path) -> None:
+async def test_the_file_contains_no_secret(books: SqliteAccountStore, path: Path) -> None:
     await books.close()
     assert SECRET.encode() in path.read_bytes()
     assert b"brim-secret" not in path.read_bytes()
 
 
-async def test_a_taken_name_is_said_with_what_to_do(books: SqliteAccountStore) -> None:
+async def test_a_duplicate_name_is_reported_with_advice(books: SqliteAccountStore) -> None:
     with pytest.raises(InputError, match="already in use: anna"):
         await books.add_key(KEY, SECRET)
     await books.close()

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.anyio
 # Reserving
 
 
-async def test_what_is_reserved_is_set_aside_until_it_is_settled(books: AccountStore) -> None:
+async def test_a_reservation_holds_its_amount_until_it_is_settled(books: AccountStore) -> None:
     assert await books.reserve(claim("r", 6, TEN), LONG) is None
     assert await standing(books) == (0, 6)
     assert await books.mark_sent("r", LONG)
@@ -57,7 +57,7 @@ async def test_what_is_reserved_is_set_aside_until_it_is_settled(books: AccountS
     assert await standing(books) == (4, 0)
 
 
-async def test_a_cap_can_be_used_up_to_its_last_bit_and_no_further(books: AccountStore) -> None:
+async def test_a_cap_can_be_used_exactly(books: AccountStore) -> None:
     await books.reserve(claim("a", 4, TEN), LONG)
     await books.settle([settled("a", 3)])
     await books.reserve(claim("b", 5, TEN), LONG)
@@ -67,21 +67,21 @@ async def test_a_cap_can_be_used_up_to_its_last_bit_and_no_further(books: Accoun
     assert await books.mark_sent("c", LONG) is False
 
 
-async def test_a_claim_larger_than_the_cap_is_refused_at_once(books: AccountStore) -> None:
+async def test_a_reservation_larger_than_the_cap_is_rejected(books: AccountStore) -> None:
     assert await books.reserve(claim("r", 11, TEN), LONG) == CapReached(OWN, Cap(10), 0, 0, None)
     assert await standing(books) == (0, 0)
     await books.settle([settled("r", 11)])
     assert await booked(books) == {}
 
 
-async def test_a_cap_of_nothing_lets_only_free_requests_through(books: AccountStore) -> None:
+async def test_a_cap_of_zero_allows_only_free_requests(books: AccountStore) -> None:
     nothing = (OWN, Cap(0))
     assert await books.reserve(claim("r", 1, nothing), LONG) == CapReached(OWN, Cap(0), 0, 0, None)
     assert await books.reserve(claim("r", 0, nothing), LONG) is None
 
 
 @pytest.mark.parametrize("period", ["day", "month"])
-async def test_a_full_cap_says_when_it_opens(books: AccountStore, period: str) -> None:
+async def test_a_reached_cap_has_its_reset_time(books: AccountStore, period: str) -> None:
     cap = Cap.parse(f"5/{period}")
     before = datetime.now(UTC).timestamp()
     full = await books.reserve(claim("r", cap.limit + 1, (OWN, cap)), LONG)
@@ -90,7 +90,7 @@ async def test_a_full_cap_says_when_it_opens(books: AccountStore, period: str) -
     assert full.resets_at in {reset_time(cap.period, before), reset_time(cap.period, after)}
 
 
-async def test_the_period_is_a_part_of_the_name_of_what_is_counted(books: AccountStore) -> None:
+async def test_counters_are_named_by_period(books: AccountStore) -> None:
     before = datetime.now(UTC).timestamp()
     caps = [(OWN, Cap(90, "dollars", period)) for period in ("day", "month", "total")]
     assert await books.reserve(claim("r", 7, *caps), LONG) is None
@@ -102,7 +102,7 @@ async def test_the_period_is_a_part_of_the_name_of_what_is_counted(books: Accoun
     ]
 
 
-async def test_tokens_and_dollars_are_counted_each_by_itself(books: AccountStore) -> None:
+async def test_tokens_and_dollars_are_counted_separately(books: AccountStore) -> None:
     caps = (OWN, Cap(100)), (OWN, Cap(1_000, "tokens"))
     await books.reserve(claim("a", 60, *caps, tokens=400), LONG)
     assert (await standing(books), await standing(books, unit="tokens")) == ((0, 60), (0, 400))
@@ -113,9 +113,7 @@ async def test_tokens_and_dollars_are_counted_each_by_itself(books: AccountStore
 
 
 @pytest.mark.parametrize("turned", [False, True])
-async def test_of_several_caps_all_have_room_or_nothing_is_taken(
-    books: AccountStore, turned: bool
-) -> None:
+async def test_a_reservation_needs_room_in_all_caps(books: AccountStore, turned: bool) -> None:
     caps = [(OWN, Cap(100)), (project_scope("blue"), Cap(5)), (ALL, Cap(100))]
     caps = caps[::-1] if turned else caps
     refused = await books.reserve(claim("r", 6, *caps), LONG)
@@ -125,7 +123,7 @@ async def test_of_several_caps_all_have_room_or_nothing_is_taken(
     assert [await standing(books, scope) for scope, _ in caps] == [(0, 5)] * 3
 
 
-async def test_two_caps_over_the_same_time_count_it_once(books: AccountStore) -> None:
+async def test_two_caps_of_the_same_period_count_a_request_once(books: AccountStore) -> None:
     caps = (OWN, Cap(100)), (OWN, Cap(8))
     assert await books.reserve(claim("a", 6, *caps), LONG) is None
     assert await standing(books) == (0, 6)
@@ -134,7 +132,7 @@ async def test_two_caps_over_the_same_time_count_it_once(books: AccountStore) ->
     assert await standing(books) == (6, 0)
 
 
-async def test_a_claim_without_caps_is_booked_all_the_same(books: AccountStore) -> None:
+async def test_a_reservation_without_caps_is_recorded(books: AccountStore) -> None:
     assert await books.reserve(claim("r", 6), LONG) is None
     assert await books.mark_sent("r", LONG)
     await books.settle([settled("r", 5)])
@@ -142,7 +140,7 @@ async def test_a_claim_without_caps_is_booked_all_the_same(books: AccountStore) 
     assert await books.counters() == []
 
 
-async def test_an_unknown_key_can_claim_nothing(books: AccountStore) -> None:
+async def test_an_unknown_key_cannot_reserve(books: AccountStore) -> None:
     stranger = replace(KEY, id="k_none")
     assert (
         await books.reserve(claim("r", 1, (ALL, Cap(10)), key=stranger), LONG)
@@ -152,7 +150,7 @@ async def test_an_unknown_key_can_claim_nothing(books: AccountStore) -> None:
     assert await books.mark_sent("r", LONG) is False
 
 
-async def test_a_key_that_is_revoked_meanwhile_still_settles(books: AccountStore) -> None:
+async def test_a_revoked_key_can_still_settle(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.revoke(KEY.name)
     assert await books.mark_sent("r", LONG)
@@ -178,7 +176,7 @@ async def test_the_largest_amounts_are_counted_exactly(books: AccountStore) -> N
 
 
 @pytest.mark.parametrize("other", [2, 8, 10])
-async def test_a_second_claim_takes_the_place_of_the_first(books: AccountStore, other: int) -> None:
+async def test_a_second_reservation_replaces_the_first(books: AccountStore, other: int) -> None:
     await books.reserve(claim("r", 6, TEN, model="a"), LONG)
     await books.mark_sent("r", LONG)
     assert await books.reserve(claim("r", other, TEN, model="b"), LONG) is None
@@ -189,7 +187,7 @@ async def test_a_second_claim_takes_the_place_of_the_first(books: AccountStore, 
     assert (await booked(books))["r"].model == "b"
 
 
-async def test_a_second_claim_without_room_leaves_the_first_as_it_is(books: AccountStore) -> None:
+async def test_a_rejected_second_reservation_keeps_the_first(books: AccountStore) -> None:
     await books.reserve(claim("other", 3, TEN), LONG)
     await books.reserve(claim("r", 6, TEN, model="a"), LONG)
     await books.mark_sent("r", LONG)
@@ -202,14 +200,14 @@ async def test_a_second_claim_without_room_leaves_the_first_as_it_is(books: Acco
     assert (await booked(books))["r"].model == "a"
 
 
-async def test_a_second_claim_may_name_other_caps_and_counts_in_all(books: AccountStore) -> None:
+async def test_a_second_reservation_may_have_other_caps(books: AccountStore) -> None:
     project = project_scope(KEY.project)
     await books.reserve(claim("r", 6, TEN, (ALL, Cap(50))), LONG)
     assert await books.reserve(claim("r", 7, (ALL, Cap(50)), (project, Cap(50))), LONG) is None
     assert [await standing(books, scope) for scope in (OWN, ALL, project)] == [(0, 7)] * 3
 
 
-async def test_a_second_claim_may_come_from_another_key(books: AccountStore) -> None:
+async def test_a_second_reservation_may_have_another_key(books: AccountStore) -> None:
     other = ApiKey("k_2", "ben", "red")
     await books.add_key(other, hash_secret("other"))
     await books.reserve(claim("r", 6, TEN, (ALL, Cap(50))), LONG)
@@ -219,7 +217,7 @@ async def test_a_second_claim_may_come_from_another_key(books: AccountStore) -> 
     assert [await standing(books, scope) for scope in scopes] == [(0, 0), (0, 7), (0, 7)]
 
 
-async def test_once_a_request_was_sent_a_second_claim_by_its_name_is_never_given_back(
+async def test_a_second_reservation_of_a_sent_request_is_never_released(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
@@ -234,7 +232,7 @@ async def test_once_a_request_was_sent_a_second_claim_by_its_name_is_never_given
     assert await standing(books) == (3, 0)
 
 
-async def test_what_is_sent_as_soon_as_it_is_claimed_is_never_given_back(
+async def test_a_reservation_made_as_sent_is_never_released(
     books: AccountStore,
 ) -> None:
     assert await books.reserve(claim("r", 6, TEN, is_sent=True), OVER) is None
@@ -250,7 +248,7 @@ async def test_what_is_sent_as_soon_as_it_is_claimed_is_never_given_back(
     assert await standing(books) == (8, 0)
 
 
-async def test_a_claim_that_is_refused_is_not_sent_either(books: AccountStore) -> None:
+async def test_a_rejected_reservation_is_not_marked_as_sent(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     full = CapReached(OWN, Cap(10), 0, 0, None)
     assert await books.reserve(claim("r", 11, TEN, is_sent=True), LONG) == full
@@ -259,20 +257,20 @@ async def test_a_claim_that_is_refused_is_not_sent_either(books: AccountStore) -
     assert (await booked(books))["r"].state == "refunded"
 
 
-async def test_a_second_claim_is_given_back_where_nothing_was_sent(books: AccountStore) -> None:
+async def test_a_second_reservation_is_released_if_nothing_was_sent(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.reserve(claim("r", 6, TEN), OVER)
     await books.sweep()
     assert (await booked(books))["r"].state == "refunded"
 
 
-async def test_the_same_claim_twice_is_taken_once(books: AccountStore) -> None:
+async def test_a_repeated_reservation_counts_once(books: AccountStore) -> None:
     for _ in range(3):
         assert await books.reserve(claim("r", 6, TEN), LONG) is None
     assert await standing(books) == (0, 6)
 
 
-async def test_a_request_that_is_over_cannot_be_claimed_again(books: AccountStore) -> None:
+async def test_an_ended_request_cannot_be_reserved_again(books: AccountStore) -> None:
     await books.reserve(claim("settled", 1, TEN), LONG)
     await books.settle([settled("settled", 1)])
     await books.reserve(claim("refunded", 1, TEN), OVER)
@@ -288,7 +286,7 @@ async def test_a_request_that_is_over_cannot_be_claimed_again(books: AccountStor
 # Leases
 
 
-async def test_a_request_may_be_announced_twice_and_not_after_its_lease(
+async def test_a_request_can_be_marked_as_sent_twice_but_not_after_its_lease(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("runs", 1, TEN), LONG)
@@ -300,7 +298,7 @@ async def test_a_request_may_be_announced_twice_and_not_after_its_lease(
     assert await books.mark_sent("runs", LONG) is False
 
 
-async def test_what_was_never_sent_is_given_back(books: AccountStore) -> None:
+async def test_an_unsent_reservation_is_released(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN, tokens=40), OVER)
     await books.sweep()
     assert await standing(books) == (0, 0)
@@ -308,7 +306,7 @@ async def test_what_was_never_sent_is_given_back(books: AccountStore) -> None:
     assert (row.state, row.charge, row.is_estimated) == ("refunded", Charge(), False)
 
 
-async def test_what_was_sent_is_charged_in_full(books: AccountStore) -> None:
+async def test_a_sent_reservation_is_charged_in_full(books: AccountStore) -> None:
     tokens = (OWN, Cap(1_000, "tokens"))
     await books.reserve(claim("r", 6, TEN, tokens, tokens=400), LONG)
     await books.mark_sent("r", OVER)
@@ -318,7 +316,7 @@ async def test_what_was_sent_is_charged_in_full(books: AccountStore) -> None:
     assert (row.state, row.charge, row.is_estimated) == ("presumed", bill(6, 400), False)
 
 
-async def test_sweeping_leaves_alone_what_runs(books: AccountStore) -> None:
+async def test_a_sweep_does_not_affect_running_requests(books: AccountStore) -> None:
     for number in range(6):
         lease = OVER if number % 2 else LONG
         await books.reserve(claim(f"r{number}", 1, TEN), LONG)
@@ -329,7 +327,7 @@ async def test_sweeping_leaves_alone_what_runs(books: AccountStore) -> None:
     assert await standing(books) == (3, 3)
 
 
-async def test_many_leases_can_be_over_at_once(books: AccountStore) -> None:
+async def test_a_sweep_ends_many_leases(books: AccountStore) -> None:
     cap = (OWN, Cap(10_000))
     claims = [claim(f"r{number}", 2, cap) for number in range(700)]
     for part in range(0, 700, 100):
@@ -340,7 +338,7 @@ async def test_many_leases_can_be_over_at_once(books: AccountStore) -> None:
     assert len(await booked(books)) == 700
 
 
-async def test_room_that_leases_left_behind_is_found_before_a_claim_is_refused(
+async def test_expired_leases_are_ended_before_a_reservation_is_rejected(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("gone", 6, TEN), OVER)
@@ -351,7 +349,7 @@ async def test_room_that_leases_left_behind_is_found_before_a_claim_is_refused(
     assert await standing(books) == (3, 7)
 
 
-async def test_a_running_request_gets_more_time_and_one_that_is_over_does_not(
+async def test_only_running_leases_are_renewed(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("runs", 1, TEN), LONG)
@@ -368,7 +366,7 @@ async def test_a_running_request_gets_more_time_and_one_that_is_over_does_not(
 # Settling
 
 
-async def test_a_settlement_that_comes_twice_counts_once(books: AccountStore) -> None:
+async def test_a_repeated_settlement_counts_once(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
     await books.mark_sent("r", LONG)
     await books.settle([settled("r", 4), settled("r", 5)])
@@ -377,7 +375,7 @@ async def test_a_settlement_that_comes_twice_counts_once(books: AccountStore) ->
     assert (await booked(books))["r"].charge == bill(4)
 
 
-async def test_settlements_may_come_in_any_order_and_many_at_once(books: AccountStore) -> None:
+async def test_settlements_can_be_batched_in_any_order(books: AccountStore) -> None:
     cap = (OWN, Cap(1_000))
     names = [f"r{number}" for number in range(20)]
     for name in names:
@@ -391,14 +389,14 @@ async def test_settlements_may_come_in_any_order_and_many_at_once(books: Account
     assert sorted(await booked(books)) == sorted(names)
 
 
-async def test_a_settlement_of_nothing_that_was_claimed_is_left(books: AccountStore) -> None:
+async def test_a_settlement_without_a_reservation_is_ignored(books: AccountStore) -> None:
     await books.settle([settled("never", 4)])
     await books.settle([])
     assert await booked(books) == {}
     assert await books.reserve(claim("never", 1, TEN), LONG) is None
 
 
-async def test_a_late_settlement_puts_right_what_was_presumed_once(books: AccountStore) -> None:
+async def test_a_late_settlement_corrects_a_presumed_row_once(books: AccountStore) -> None:
     tokens = (OWN, Cap(1_000, "tokens"))
     await books.reserve(claim("r", 6, TEN, tokens, tokens=400), LONG)
     await books.mark_sent("r", OVER)
@@ -410,7 +408,7 @@ async def test_a_late_settlement_puts_right_what_was_presumed_once(books: Accoun
     assert (row.state, row.charge) == ("settled", bill(2, 300))
 
 
-async def test_a_settlement_before_the_sweep_is_as_good_as_one_after_it(
+async def test_a_late_settlement_before_the_sweep_counts(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
@@ -421,7 +419,7 @@ async def test_a_settlement_before_the_sweep_is_as_good_as_one_after_it(
     assert (await booked(books))["r"].state == "settled"
 
 
-async def test_what_was_given_back_stays_so(books: AccountStore) -> None:
+async def test_a_released_reservation_stays_released(books: AccountStore) -> None:
     await books.reserve(claim("r", 6, TEN), OVER)
     await books.sweep()
     await books.settle([settled("r", 2)])
@@ -429,7 +427,7 @@ async def test_what_was_given_back_stays_so(books: AccountStore) -> None:
     assert (await booked(books))["r"].state == "refunded"
 
 
-async def test_a_request_that_came_to_more_than_was_thought_is_booked_as_it_was(
+async def test_an_actual_cost_above_the_maximum_is_recorded(
     books: AccountStore,
 ) -> None:
     await books.reserve(claim("r", 6, TEN), LONG)
@@ -444,7 +442,7 @@ async def test_a_request_that_came_to_more_than_was_thought_is_booked_as_it_was(
 @pytest.mark.parametrize(
     "name", ["Zoë-東京-🦊", "a b/c:d{e}", "x" * MAX_NAME_LENGTH, "o'hara; --", '"\\\n\t'], ids=ascii
 )
-async def test_any_name_is_kept_as_it_is(blank: AccountStore, name: str) -> None:
+async def test_names_are_stored_unchanged(blank: AccountStore, name: str) -> None:
     key = ApiKey(f"k_{name}", name, name, created=KEY.created)
     caps = [Cap(50)]
     await blank.add_key(key, SECRET, caps)
@@ -466,7 +464,7 @@ async def test_any_name_is_kept_as_it_is(blank: AccountStore, name: str) -> None
     assert (await blank.revoke(name)).id == key.id
 
 
-async def test_two_replicas_see_one_truth(replica: Replica) -> None:
+async def test_replicas_share_all_data(replica: Replica) -> None:
     here, there = replica(), replica()
     await asyncio.gather(here.open(), there.open())
     await here.add_key(KEY, SECRET, [Cap(10)])
@@ -483,7 +481,7 @@ async def test_two_replicas_see_one_truth(replica: Replica) -> None:
     assert await there.access(SECRET) is None
 
 
-async def test_books_open_by_themselves_and_again(replica: Replica) -> None:
+async def test_a_store_opens_itself_and_can_be_reopened(replica: Replica) -> None:
     books = replica()
     await books.add_key(KEY, SECRET)
     await books.close()
@@ -494,7 +492,7 @@ async def test_books_open_by_themselves_and_again(replica: Replica) -> None:
     assert await books.keys() == [KEY]
 
 
-async def test_of_claims_made_at_once_as_many_are_taken_as_there_is_room_for(
+async def test_concurrent_reservations_never_exceed_a_cap(
     replica: Replica,
 ) -> None:
     both = [replica(), replica()]
@@ -507,7 +505,7 @@ async def test_of_claims_made_at_once_as_many_are_taken_as_there_is_room_for(
     assert all(one == CapReached(OWN, Cap(10), 0, 9, None) for one in found if one is not None)
 
 
-async def test_one_bad_request_does_not_take_others_along(books: AccountStore) -> None:
+async def test_an_invalid_operation_does_not_affect_others(books: AccountStore) -> None:
     asked = [
         books.reserve(claim("a", 1, TEN), LONG),
         books.add_key(replace(KEY, id="k_2"), hash_secret("other")),

@@ -20,7 +20,7 @@ HOSTILE = "<img src=x onerror=document.title='taken'>"
 # Names come from clients
 
 
-def test_names_are_shown_as_they_are_and_do_nothing(visit: Visiting) -> None:
+def test_names_are_shown_as_text(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, *TURNS, model=HOSTILE)
         page = visit(server).page
@@ -34,7 +34,7 @@ def test_names_are_shown_as_they_are_and_do_nothing(visit: Visiting) -> None:
         assert "taken" not in page.title()
 
 
-def test_the_policy_lets_no_other_script_run(visit: Visiting) -> None:
+def test_the_content_policy_blocks_other_scripts(visit: Visiting) -> None:
     with running(config("http://127.0.0.1:9")) as server:
         seen = visit(server)
         expect(seen.page.get_by_role("status")).to_have_text("Live")
@@ -63,7 +63,7 @@ def wait_for(page: Page, place: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["#requests", "#spending", "#models", "#requests/ID", ""])
-def test_every_control_and_picture_has_a_name(
+def test_every_control_and_chart_has_a_name(
     visit: Visiting, secrets: dict[str, str], place: str
 ) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
@@ -87,7 +87,7 @@ def test_every_control_and_picture_has_a_name(
         assert page.locator("html").get_attribute("lang") == "en"
 
 
-def test_everything_is_reached_with_the_tabulator(visit: Visiting) -> None:
+def test_all_controls_are_reachable_with_tab(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         page = visit(server).page
@@ -113,7 +113,7 @@ def test_everything_is_reached_with_the_tabulator(visit: Visiting) -> None:
         } <= reached
 
 
-def test_the_list_is_one_stop_of_the_tabulator(visit: Visiting) -> None:
+def test_the_list_is_one_tab_stop(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         for _ in range(3):
             ask(server, CHAT, "hi")
@@ -144,7 +144,7 @@ def luminance(page: Page) -> float:
     return sum(map(int, colours[:3])) / (3 * 255)
 
 
-def test_it_is_dark_where_the_system_is_until_one_says_otherwise(
+def test_the_theme_follows_the_system_until_it_is_switched(
     visit: Visiting,
 ) -> None:
     with running(config("http://127.0.0.1:9")) as server:
@@ -158,7 +158,7 @@ def test_it_is_dark_where_the_system_is_until_one_says_otherwise(
 
 
 @pytest.mark.parametrize("place", ["#requests", "#spending", "#models", "#requests/ID"])
-def test_a_narrow_screen_does_not_scroll_sideways(
+def test_a_narrow_screen_does_not_scroll_horizontally(
     visit: Visiting, secrets: dict[str, str], place: str
 ) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:

@@ -17,7 +17,7 @@ from tests.support.services.browser import TURNS, Visiting, apart, config, rows,
 # Who may see it
 
 
-def test_only_the_operators_key_opens_the_page(visit: Visiting, secrets: dict[str, str]) -> None:
+def test_only_an_operator_key_opens_the_dashboard(visit: Visiting, secrets: dict[str, str]) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
         page = visit(server).page
@@ -34,7 +34,7 @@ def test_only_the_operators_key_opens_the_page(visit: Visiting, secrets: dict[st
         expect(page.get_by_role("heading", name="Sign in")).to_be_hidden()
 
 
-def test_the_key_stays_in_the_tab_until_one_signs_out(
+def test_the_key_is_kept_in_the_tab_until_sign_out(
     visit: Visiting, secrets: dict[str, str]
 ) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
@@ -57,7 +57,7 @@ def test_the_key_stays_in_the_tab_until_one_signs_out(
         assert page.evaluate("sessionStorage.length") == 0
 
 
-def test_without_keys_nobody_is_asked_for_one(visit: Visiting) -> None:
+def test_without_keys_no_sign_in_is_needed(visit: Visiting) -> None:
     with running(config("http://127.0.0.1:9")) as server:
         page = visit(server).page
         expect(page.get_by_role("status")).to_have_text("Live")
@@ -70,7 +70,7 @@ def test_without_keys_nobody_is_asked_for_one(visit: Visiting) -> None:
 # Money and models
 
 
-def test_spending_stands_against_its_caps(visit: Visiting, secrets: dict[str, str]) -> None:
+def test_spending_is_shown_with_caps(visit: Visiting, secrets: dict[str, str]) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         alice = bearing(secrets["alice"])
         for _ in range(3):
@@ -96,7 +96,9 @@ def test_spending_stands_against_its_caps(visit: Visiting, secrets: dict[str, st
         )
 
 
-def test_a_little_is_neither_nothing_nor_all(visit: Visiting, secrets: dict[str, str]) -> None:
+def test_small_amounts_are_not_rounded_to_zero_or_full(
+    visit: Visiting, secrets: dict[str, str]
+) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
         spending = eventually_spent(server, secrets["boss"], requests=1)
@@ -112,7 +114,9 @@ def test_a_little_is_neither_nothing_nor_all(visit: Visiting, secrets: dict[str,
         expect(tokens).to_contain_text(f"{9_000_000 - spent['9,000,000 tokens/month']:,}")
 
 
-def test_keys_of_one_name_are_told_apart(visit: Visiting, secrets: dict[str, str]) -> None:
+def test_keys_with_the_same_name_have_different_labels(
+    visit: Visiting, secrets: dict[str, str]
+) -> None:
     for _ in range(2):
         apart(secret_of, "left")
         apart(revoke, "left")
@@ -139,7 +143,7 @@ def eventually_spent(server: Running, secret: str, requests: int = 3) -> dict[st
     return found[-1]
 
 
-def test_what_a_refusal_taught_is_told(visit: Visiting) -> None:
+def test_a_window_from_a_context_length_error_is_shown(visit: Visiting) -> None:
     with (
         ScriptedServer("Hello.", window=2_000, reports_window=False) as provider,
         running(config(provider.url, window=9_000, reply=100)) as server,
@@ -153,7 +157,7 @@ def test_what_a_refusal_taught_is_told(visit: Visiting) -> None:
         expect(row).to_contain_text(f"{lane['accepted']:,}")
 
 
-def test_a_window_that_nobody_knows_is_called_unknown(visit: Visiting) -> None:
+def test_an_unknown_window_is_shown_as_unknown(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url, window=None)) as server:
         ask(server, CHAT, "hi")
         (lane,) = told(server, "/brim/routes")["data"]

@@ -18,7 +18,7 @@ from tests.support.services.browser import TURNS, Visit, Visiting, config, rows,
 # What happens is seen
 
 
-def test_a_request_appears_by_itself_and_so_does_its_end(visit: Visiting) -> None:
+def test_requests_appear_and_end_automatically(visit: Visiting) -> None:
     held = threading.Event()
     answer = TextReply("Hello there.", hold=held)
     with ScriptedServer(answer) as provider, running(config(provider.url)) as server:
@@ -35,7 +35,7 @@ def test_a_request_appears_by_itself_and_so_does_its_end(visit: Visiting) -> Non
         expect(rows(page).first).to_contain_text("$0.00")
 
 
-def test_a_row_tells_what_was_cut(visit: Visiting) -> None:
+def test_a_row_shows_the_trim(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         answer = ask(server, CHAT, *TURNS)
         row = rows(visit(server).page).first
@@ -48,7 +48,7 @@ def test_a_row_tells_what_was_cut(visit: Visiting) -> None:
         expect(picture).to_have_accessible_name(re.compile(rf"of the limit, {cut:,} tokens cut"))
 
 
-def test_what_fails_is_told_apart(visit: Visiting) -> None:
+def test_failed_requests_can_be_filtered(visit: Visiting) -> None:
     with (
         ScriptedServer([ErrorReply(500), "Hello."]) as provider,
         running(config(provider.url)) as server,
@@ -65,7 +65,7 @@ def test_what_fails_is_told_apart(visit: Visiting) -> None:
         expect(page.get_by_text("No matching requests.")).to_be_visible()
 
 
-def test_a_dry_run_is_told_from_what_was_sent(visit: Visiting) -> None:
+def test_a_dry_run_is_shown_as_not_sent(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         ask(server, CHAT, *TURNS, headers={"brim-fitting": "dry-run"})
@@ -82,7 +82,7 @@ def test_a_dry_run_is_told_from_what_was_sent(visit: Visiting) -> None:
         expect(dialog).not_to_contain_text("Sent:")
 
 
-def test_what_the_gateway_itself_refuses_was_not_sent(
+def test_a_request_rejected_by_the_gateway_is_shown_as_not_sent(
     visit: Visiting, secrets: dict[str, str]
 ) -> None:
     with (
@@ -106,7 +106,7 @@ def test_what_the_gateway_itself_refuses_was_not_sent(
         expect(page.get_by_role("dialog")).not_to_contain_text("upstream-1")
 
 
-def test_pausing_holds_the_list_still(visit: Visiting) -> None:
+def test_pausing_stops_updates(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         seen = visit(server)
@@ -121,7 +121,7 @@ def test_pausing_holds_the_list_still(visit: Visiting) -> None:
         expect(rows(page)).to_have_count(2)
 
 
-def test_a_hidden_tab_asks_for_nothing(visit: Visiting) -> None:
+def test_a_hidden_tab_does_not_poll(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         seen = visit(server)
         page = seen.page
@@ -146,7 +146,7 @@ def eventually_asked(page: Page, seen: Visit, before: int) -> None:
     assert len(seen.asked) > before
 
 
-def test_of_several_gateways_behind_one_address_all_requests_are_kept(visit: Visiting) -> None:
+def test_requests_of_several_gateways_are_combined(visit: Visiting) -> None:
     with (
         ScriptedServer("Hello.") as provider,
         running(config(provider.url)) as one,
@@ -170,7 +170,7 @@ def test_of_several_gateways_behind_one_address_all_requests_are_kept(visit: Vis
 # One request
 
 
-def test_a_request_is_opened_and_closed_by_keyboard(visit: Visiting) -> None:
+def test_a_request_can_be_opened_and_closed_by_keyboard(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         answer = ask(server, CHAT, *TURNS)
@@ -190,7 +190,7 @@ def test_a_request_is_opened_and_closed_by_keyboard(visit: Visiting) -> None:
         expect(dialog).to_be_visible()
 
 
-def test_a_plan_is_shown_as_picture_and_table_without_a_word_of_it(
+def test_a_plan_is_shown_as_chart_and_table_without_content(
     visit: Visiting,
 ) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
@@ -211,7 +211,7 @@ def test_a_plan_is_shown_as_picture_and_table_without_a_word_of_it(
         assert "some words" not in page.content()
 
 
-def test_a_request_that_nobody_remembers_is_said(visit: Visiting) -> None:
+def test_an_unknown_request_is_reported(visit: Visiting) -> None:
     with running(config("http://127.0.0.1:9")) as server:
         page = visit(server, "#requests/brim_0123").page
         dialog = page.get_by_role("dialog")

@@ -26,7 +26,7 @@ def serving(provider: ScriptedServer, place: Path) -> Iterator[tuple[str, subpro
         yield found
 
 
-def test_a_gateway_that_is_away_is_said_and_what_was_seen_stays(visit: Visiting) -> None:
+def test_a_stopped_gateway_is_reported_and_data_stays(visit: Visiting) -> None:
     with ScriptedServer("Hello.") as provider:
         with running(config(provider.url)) as server:
             ask(server, CHAT, "hi")
@@ -38,7 +38,7 @@ def test_a_gateway_that_is_away_is_said_and_what_was_seen_stays(visit: Visiting)
         expect(rows(page)).to_have_count(1)
 
 
-def test_a_silent_gateway_is_said_before_one_gives_up_on_it(visit: Visiting, state: Path) -> None:
+def test_a_silent_gateway_is_reported_before_the_timeout(visit: Visiting, state: Path) -> None:
     with ScriptedServer("Hello.") as provider, serving(provider, state) as (address, process):
         page = visit(address).page
         pulse, alert = page.get_by_role("status"), page.get_by_role("alert").filter(visible=True)
@@ -51,7 +51,7 @@ def test_a_silent_gateway_is_said_before_one_gives_up_on_it(visit: Visiting, sta
         expect(alert).to_be_hidden()
 
 
-def test_books_that_are_away_are_said_in_the_gateways_own_words(visit: Visiting) -> None:
+def test_an_unavailable_store_is_reported(visit: Visiting) -> None:
     with valkey.serving() as service, ScriptedServer("Hello.") as provider:
         boss = apart(secret_of, "boss", is_operator=True, at=service.url)
         alice = apart(secret_of, "alice", at=service.url)
