@@ -11,7 +11,7 @@ from tests.support.gateway.process import SECRET, Running, config_of, running
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for what this test's gateways learn, and for nobody else's."""
+    """A private state folder for the gateways of this test."""
     folder = tmp_path / "state"
     monkeypatch.setenv("BRIM_STATE", str(folder))
     return folder
@@ -19,7 +19,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True, scope="module")
 def shared_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A folder for what those gateways learn that all tests of a module ask."""
+    """A state folder for the gateways that a module shares."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))
         yield
@@ -33,6 +33,6 @@ def upstream() -> Iterator[ScriptedServer]:
 
 @pytest.fixture(scope="module")
 def served(upstream: ScriptedServer) -> Iterator[Running]:
-    """A gateway before that upstream, which all tests of a module ask."""
+    """A gateway in front of that upstream, shared by a module."""
     with running(config_of(upstream.url, key_env="KEY"), {"KEY": SECRET}) as served:
         yield served

@@ -1,4 +1,4 @@
-"""Where nothing has to be cut, the gateway is not there: the same bytes go up and come back."""
+"""If nothing has to be trimmed, requests and responses pass byte for byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.providers.scripted import by_path, run, serving
 
 TEXT = "Grüße,  世界\nand a second line 🙂"
 HOP = {"connection", "content-length", "date", "server", "transfer-encoding"}
-"""Headers that each server writes for its own neighbour."""
+"""Hop-by-hop headers."""
 
 BODIES: Mapping[str, bytes] = {
     CHAT: b"""{ "model":"m",
@@ -50,16 +50,16 @@ BODIES: Mapping[str, bytes] = {
         {"type":"hologram","data":{}}, {"role":"user","content":"And now?"}],
       "include":["reasoning.encrypted_content"], "unknown":null}""",
 }
-"""Bodies as no library would write them, with fields that nobody knows."""
+"""Unusual but valid bodies, with unknown fields."""
 
 
 def streamed(raw: bytes, more: bytes = b"") -> bytes:
-    """The same body, asking for a stream."""
+    """The same body with streaming."""
     return b'{"stream": true, ' + more + raw.lstrip()[1:]
 
 
 def assert_same(through: httpx.Response, direct: httpx.Response) -> None:
-    """The bytes are the upstream's, its headers are there, and what is new is brim's."""
+    """Check that body and headers are the upstream's, and that only brim's headers are added."""
     assert through.status_code == direct.status_code
     assert through.content == direct.content
     told = {name: value for name, value in direct.headers.items() if name not in HOP}
@@ -158,7 +158,7 @@ def test_an_error_in_a_stream_is_returned_unchanged(path: str) -> None:
         assert b"broken" in through.content
 
 
-# Headers, and what stands behind the path
+# Headers and query strings
 
 LIMITS = {
     "retry-after": "20",
@@ -244,7 +244,7 @@ def test_without_its_own_key_an_upstream_gets_the_client_key() -> None:
     assert second["x-api-key"] == "mine"
 
 
-# Where something is cut, too
+# Trimmed requests
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -272,7 +272,7 @@ def test_untrimmed_messages_are_unchanged(path: str) -> None:
     assert all(item in sent[key] for item in opaque)
 
 
-# The real one
+# A real model
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -1,4 +1,4 @@
-"""A cap is never passed: what a request may cost is claimed before its upstream sees anything."""
+"""Caps hold: the maximum cost is reserved before the upstream sees a request."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tests.support.gateway.requests import (
 HELLO: Any = [{"role": "user", "content": "hi"}]
 
 
-# A cap that is reached
+# Reached caps
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -141,7 +141,7 @@ def test_a_cap_filled_by_running_requests_allows_a_retry() -> None:
         assert "has no room right now" in refused.json()["error"]["message"]
         goes_on.set()
         assert first.result().status_code == 200
-        with openai_with(gateway, secret, retries=2) as client:  # which come again by themselves
+        with openai_with(gateway, secret, retries=2) as client:  # which retry by themselves
             client.chat.completions.create(model=MODEL, messages=HELLO)
     assert standing() == {"key dollars": (2 * COST, 0)}
 
@@ -179,7 +179,7 @@ def test_sixty_concurrent_requests_do_not_exceed_a_cap() -> None:
     assert len(ledger()) == 10
 
 
-# Whose caps
+# Scopes
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_changed_cap_applies_soon(monkeypatch: pytest.MonkeyPatch) -> None:
         assert say_hi(gateway, secret).status_code == 429
 
 
-# Other ways
+# Other paths
 
 
 def test_a_capped_key_cannot_use_passthrough_paths() -> None:

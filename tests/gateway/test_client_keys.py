@@ -1,4 +1,4 @@
-"""Where an upstream has no key of its own, brim's own questions go out with the client's."""
+"""If an upstream has no key, brim's own requests use the client's key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.gateway.process import config_of, running
 from tests.support.providers.scripted import Scripted, run, serving
 
 OFFERED = {"anns": ["claude-x"], "bobs": ["claude-x", "claude-secret"]}
-"""What the server lists, for each key."""
+"""The models that the server lists for each key."""
 COUNTS = {"/v1/messages/count_tokens": "messages", "/v1/responses/input_tokens": "input"}
 TOKENS = 41
 WINDOW = 5_000
@@ -37,7 +37,7 @@ async def _answer(request: web.Request) -> web.StreamResponse:
 async def keyed(
     environment: Mapping[str, str] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, Scripted]]:
-    """A client of a gateway before a server that wants keys."""
+    """A client of a gateway in front of a server that requires keys."""
     given = {"format": ("anthropic", "responses"), **settings}
     async with serving(_answer) as server:
         with running(config_of(server.url, **given), environment) as gateway:

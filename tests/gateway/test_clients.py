@@ -1,4 +1,4 @@
-"""The clients that people have, unchanged but for the address, against a real llama.cpp."""
+"""Unmodified client libraries with another base URL, against a real llama.cpp."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_response_headers_describe_the_trim(llama: LocalServer) -> None:
 
 
 def check(headers: Mapping[str, str], used: int, llama: LocalServer) -> None:
-    """The numbers that an answer's headers tell are those of the request that was answered."""
+    """Response headers describe the request."""
     assert headers["brim-request-id"].startswith("brim_")
     assert headers["brim-upstream"] == "upstream-1"
     assert int(headers["brim-tokens-before"]) > 10 * llama.window

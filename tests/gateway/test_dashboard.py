@@ -1,4 +1,4 @@
-"""What the operator's page is made of: files that tell nobody anything, and bounded numbers."""
+"""The dashboard: public files without data, and bounded lists."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def told(server: Running, path: str, secret: str | None = None) -> dict[str, Any
     return found
 
 
-# The page
+# Files
 
 
 def test_dashboard_files_are_public_with_a_strict_content_policy() -> None:
@@ -136,7 +136,7 @@ def test_keys_with_the_same_name_are_distinguished() -> None:
 def _is_booked(
     server: Running, boss: str, requests: int, found: dict[str, Any], keys: int = 1
 ) -> bool:
-    """Whether all looks into the books, which are not one, find it."""
+    """Wait until all queries, which are not atomic together, agree."""
     found.update(told(server, "/brim/spending", boss))
     is_in_all = sum(row["requests"] for row in found["by_day"]) == requests * keys
     is_free = all(cap["reserved"] == 0 for cap in found["caps"])
@@ -161,7 +161,7 @@ def test_an_invalid_number_of_days_is_rejected(days: str) -> None:
 
 
 class _Slow(SqliteAccountStore):
-    """Books that take their time, and count how often they are read."""
+    """A slow store that counts its queries."""
 
     read = 0
 

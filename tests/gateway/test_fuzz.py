@@ -1,6 +1,6 @@
-"""What reads requests takes anything: it understands, or it refuses in words.
+"""Any request is understood or rejected with a message.
 
-`python -m tests.support.gateway.fuzz` sends other requests than these, for as long as one likes.
+`python -m tests.support.gateway.fuzz` sends other requests, without a limit.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def test_the_unmutated_requests_succeed(client: httpx.Client, path: str) -> None
 # Answers
 
 AS_IT_IS = {"brim-fitting": "off"}
-"""So that an answer that looks like a refusal is not tried to be mended."""
+"""So that a body that looks like a context-length error is not retried."""
 HELLO = body_of(MESSAGES, "Hi", model="gpt-4o")
 
 
 class Upstream:
-    """Answers each request with the bytes that were put here last."""
+    """Answers each request with the bytes that were set last."""
 
     def __init__(self) -> None:
         self.fault = ErrorReply()
@@ -106,7 +106,7 @@ def test_every_stream_is_returned(
     if record["end"] == "completed":
         assert answer.status_code == 200
         assert answer.content.endswith(raw) or b"usage" in raw
-    else:  # it stops without an end, or before it said anything at all
+    else:  # it ends incomplete, or empty
         assert (answer.status_code, record["end"]) in ((200, "upstream_failed"), (502, "failed"))
         assert b"error" in answer.content
 
@@ -122,7 +122,7 @@ def test_valid_json_is_parsed(body: dict[str, Any]) -> None:
 
 
 def _read(raw: bytes | str) -> Any:
-    """With all numbers as JavaScript has them: some of many digits lose their last ones."""
+    """Return the value with all numbers as doubles, which lose digits of long integers."""
     return json.loads(raw, parse_int=float)
 
 

@@ -1,4 +1,4 @@
-"""A gateway that is told to stop says so before it does, for the balancer in front of it."""
+"""A stopping gateway tells its load balancer before it closes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """`brim serve` with an hour to drain, and its address."""
+    """`brim serve` with an hour to drain: its address and process."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BRIM_")}
     with (
         ScriptedServer("Hello.") as provider,

@@ -1,6 +1,6 @@
-"""Whatever a client sends as a body, it gets an error that its library reads.
+"""Invalid bodies get an error in the format of the client's library.
 
-What HTTP itself can be misused for is in `test_hostile_connections.py`.
+Invalid HTTP is in `test_hostile_connections.py`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def client(served: Running) -> Iterator[httpx.Client]:
 
 
 def body_for(path: str, **fields: Any) -> dict[str, Any]:
-    """The smallest good body for a path, with other fields over it."""
+    """The smallest valid body for a path, with changed fields."""
     return body_of(path, "Hello?", **{"model": "m", **fields})
 
 
 def conversation(path: str, value: object) -> dict[str, Any]:
-    """A body with something else where the messages belong."""
+    """A body with an invalid value in place of the messages."""
     return body_for(path, **{messages_key(path): value})
 
 
@@ -56,7 +56,7 @@ def posted(client: httpx.Client, path: str, raw: bytes, **headers: str) -> httpx
 
 
 def fault_in(answer: httpx.Response) -> str:
-    """What an error says, after a look at whether its client's library can read it."""
+    """Check the format of an error; return its message."""
     assert answer.headers["content-type"] == "application/json"
     for leak in (SECRET, HIDDEN, "Traceback", ".py", "Error("):
         assert leak not in answer.text
@@ -142,7 +142,7 @@ def test_a_body_without_messages_is_rejected(client: httpx.Client, path: str) ->
 @pytest.mark.parametrize("path", [RESPONSES, INPUT_TOKENS])
 @pytest.mark.parametrize(
     "name", [name for name in NO_CONVERSATIONS if name != "null"]
-)  # a prompt that the server keeps needs no input
+)  # a stored prompt needs no input
 def test_an_invalid_input_is_rejected(client: httpx.Client, path: str, name: str) -> None:
     raw = json.dumps(conversation(path, NO_CONVERSATIONS[name])).encode()
     assert refused(client, path, raw)
@@ -204,7 +204,7 @@ def test_unknown_values_are_forwarded_byte_for_byte(
 def test_unusual_characters_are_forwarded_unchanged(
     client: httpx.Client, upstream: ScriptedServer, path: str, text: bytes
 ) -> None:
-    """Agents cut texts in the middle of an emoji."""
+    """Some clients truncate text in the middle of an emoji."""
     raw = json.dumps(body_for(path)).encode().replace(b'"Hello?"', text)
     assert posted(client, path, raw).status_code == 200
     assert upstream.requests[-1].raw == raw
@@ -258,7 +258,7 @@ DEEP_PLACES: Mapping[str, Any] = {
 def test_deeply_nested_bodies_are_accepted_or_rejected(
     client: httpx.Client, path: str, place: str
 ) -> None:
-    """Parsers, readers and writers each have a limit of their own, and none of them is a fault."""
+    """Parsers and serializers have different limits, and none may cause an internal error."""
     whole = json.dumps(body_for(path, **DEEP_PLACES[place]({"deep": 0}))).encode()
     for depth in (250, 700, 980, 1_015):
         raw = whole.replace(b'{"deep": 0}', b'{"type":' * depth + b"0" + b"}" * depth)
@@ -277,7 +277,7 @@ def test_a_model_may_have_any_name(client: httpx.Client, model: str) -> None:
     assert len(found["model"]) < 256
 
 
-# How much
+# Sizes
 
 
 def test_a_body_of_200000_messages_does_not_block_others(

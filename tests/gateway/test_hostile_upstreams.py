@@ -1,4 +1,4 @@
-"""Whatever an upstream answers, its client gets that, or an error that its library reads."""
+"""Any upstream response is returned, or reported in the format of the client's library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.providers.scripted import Speaking, run
 async def asking(
     upstream: AbstractAsyncContextManager[Speaking], **settings: Any
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, Speaking]]:
-    """A client of a gateway in front of an upstream, which is there for the next one as well."""
+    """A client of a gateway in front of an upstream, which serves later requests too."""
     async with upstream as spoken:
         config = config_of(spoken.url, window=4_000, count="off", key_env="KEY", **settings)
         with running(config, {"KEY": SECRET}) as served:
@@ -44,7 +44,7 @@ async def asking(
 async def _is_well(client: aiohttp.ClientSession, served: Running) -> None:
     async with client.get("/healthz") as health:
         assert health.status == 200
-    async with asyncio.timeout(10):  # a client that has hung up is seen a moment later
+    async with asyncio.timeout(10):  # a disconnect is noticed a moment later
         while served.gateway.running:
             await asyncio.sleep(0.01)
 
@@ -90,7 +90,7 @@ def test_a_broken_stream_ends_with_an_error_event(path: str, name: str) -> None:
     async def read() -> None:
         async with asking(speaking(HANGS_UP[name])) as (client, _):
             answer, raw = await answered(client, path, stream=True)
-            if answer.status == 502:  # nothing had been said yet
+            if answer.status == 502:  # before the first event
                 check_fault(path, json.loads(raw))
                 return
             assert answer.status == 200

@@ -1,4 +1,4 @@
-"""Once there is a key, the gateway asks for one, and no upstream ever sees it."""
+"""Once there is a key, every request needs one, and no upstream ever gets it."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ def provider() -> Iterator[ScriptedServer]:
 
 @pytest.fixture
 def anna() -> str:
-    """The secret of a client's key."""
+    """The secret of a client key."""
     return secret_of("anna")
 
 
 @pytest.fixture
 def keyed(provider: ScriptedServer, anna: str) -> Iterator[Running]:  # noqa: ARG001 - it is made
-    """A gateway in whose books there is a key."""
+    """A gateway whose store has a key."""
     with running(config_of(provider.url)) as gateway:
         yield gateway
 
 
-# Who is let in
+# Authentication
 
 
 def test_without_keys_everyone_is_admitted_and_no_file_is_created(provider: ScriptedServer) -> None:
@@ -173,7 +173,7 @@ def test_a_gateway_with_only_revoked_keys_still_requires_one(
         assert ask(gateway, CHAT, "hi").status_code == 401
 
 
-# What is open to whom
+# Paths and keys
 
 
 @pytest.mark.parametrize("path", OPEN)
@@ -201,11 +201,11 @@ def test_an_operator_key_opens_operator_paths_only(
     assert not provider.requests
 
 
-# What becomes of a key
+# Where keys are sent
 
 
 def test_no_upstream_gets_a_gateway_key(anna: str) -> None:
-    """Not the first, not the one that stands in, and not for counts, models or passed paths."""
+    """Neither the first nor the fallback, nor for counts, models or passthrough paths."""
     given = {"format": FORMATS, "window": 400, "reply": 50, "count": "always"}
     with (
         ScriptedServer(ErrorReply(503), window=400, counts_tokens=True) as first,
@@ -269,11 +269,11 @@ def test_a_key_is_neither_logged_nor_returned(
         assert secret.encode() not in books_file().read_bytes()
 
 
-# Beginning to ask for keys
+# The first key
 
 
 async def _swept(gateway: Running) -> None:
-    """A sweep of the gateway's accounts, in its own event loop."""
+    """Run a sweep of the account service in the gateway's event loop."""
     accounts = gateway.gateway.services.accounts
     task = gateway.gateway._sweeping
     assert task is not None
@@ -337,7 +337,7 @@ def test_an_unavailable_store_is_retried_while_requests_are_rejected(
             assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
 
 
-# A file that vanishes
+# A missing file
 
 
 def test_nothing_is_sent_while_the_file_is_missing_or_replaced(
@@ -363,7 +363,7 @@ def test_a_lost_file_does_not_admit_everyone(provider: ScriptedServer, anna: str
         assert ask(gateway, CHAT, "hi").status_code == 401
         assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 401
     elsewhere = with_gateway(config_of(provider.url), store=str(books_file().with_name("other")))
-    with running(elsewhere) as gateway:  # these books never had a key
+    with running(elsewhere) as gateway:  # this store never had a key
         assert ask(gateway, CHAT, "hi").status_code == 200
     books_file().unlink()
     books_file().with_name("accounts.required").unlink()
@@ -371,7 +371,7 @@ def test_a_lost_file_does_not_admit_everyone(provider: ScriptedServer, anna: str
         assert ask(gateway, CHAT, "hi").status_code == 200
 
 
-# Where it listens
+# Listening
 
 
 def test_other_machines_are_admitted_only_with_keys(
@@ -393,7 +393,7 @@ def test_other_machines_are_admitted_only_with_keys(
         assert listener.getsockname()[1]
 
 
-# Many who ask
+# Many clients
 
 
 def test_the_cache_of_invalid_keys_is_bounded(anna: str, monkeypatch: pytest.MonkeyPatch) -> None:

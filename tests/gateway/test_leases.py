@@ -1,4 +1,4 @@
-"""A gateway that is stopped, killed or started again loses nothing, and counts nothing twice."""
+"""A stopped, killed or restarted gateway loses nothing and counts nothing twice."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WORDS = "one two three four five six seven eight nine ten"
 
 @pytest.fixture
 def anna() -> str:
-    """The secret of a key whose cap is far away."""
+    """The secret of a key with a high cap."""
     return secret_of("anna", "1000/day")
 
 

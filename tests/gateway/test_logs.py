@@ -1,4 +1,4 @@
-"""The gateway's log: a line for each thing, and nothing in it that somebody said."""
+"""The gateway's log: one line per event, without message content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG = logging.getLogger("brim.gateway")
 
 @contextmanager
 def loggers_kept() -> Iterator[None]:
-    """Afterwards all loggers are as they were."""
+    """Restore all loggers afterwards."""
     loggers = [logging.getLogger(name) for name in (*logs.LOGGERS, *logs.SILENCED_LOGGERS)]
     before = [(each.handlers, each.propagate, each.level) for each in loggers]
     try:
@@ -35,7 +35,7 @@ def loggers_kept() -> Iterator[None]:
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """Where lines go."""
+    """The stream of log lines."""
     with loggers_kept():
         yield io.StringIO()
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads: the numbers of what was done, under a bounded number of names."""
+"""Prometheus metrics, with a bounded number of series."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ each_format = pytest.mark.parametrize("path", PATHS)
 
 
 class Numbers:
-    """What is read at once, to be asked for by name and labels."""
+    """A scrape, with values by name and labels."""
 
     def __init__(self, written: str) -> None:
         self.families = list(text_string_to_metric_families(written))
         self._samples = [sample for family in self.families for sample in family.samples]
 
     def __call__(self, name: str, **labels: str) -> float:
-        """The sum over all that have these labels."""
+        """Return the sum of all samples with these labels."""
         found = (
             sample.value
             for sample in self._samples
@@ -58,7 +58,7 @@ def of(metrics: Metrics) -> Numbers:
 
 
 def finished(model: str, **more: Any) -> RequestRecord:
-    """A request that an upstream answered."""
+    """The record of an answered request."""
     record = RequestRecord("/v1/chat/completions", "openai")
     settled = {"upstream": "up", "status": 200, "end": "completed", "usage": Usage(5, 0, 1)}
     for name, value in {"model": model, **settled, **more}.items():
@@ -66,7 +66,7 @@ def finished(model: str, **more: Any) -> RequestRecord:
     return record
 
 
-# What is counted
+# Values
 
 
 @each_format
@@ -145,7 +145,7 @@ def test_errors_are_counted_by_code(path: str) -> None:
     form = formats.PATHS[path].name
     assert numbers("brim_errors_total", code="model_not_found", upstream="none") == 1
     assert numbers("brim_errors_total", code="context_length_exceeded") == 1
-    assert numbers("brim_errors_total") == 2  # what the upstream said is not brim's
+    assert numbers("brim_errors_total") == 2  # an error of the upstream, not of brim
     assert numbers("brim_requests_total", status="4xx", end="rejected", format=form) == 3
 
 
@@ -178,7 +178,7 @@ def test_a_fallback_model_is_counted_under_its_own_name() -> None:
     assert numbers("brim_requests_total") == 1
 
 
-# Under which names
+# Labels
 
 
 def test_an_unanswered_model_is_counted_as_other() -> None:
@@ -228,7 +228,7 @@ def test_every_model_name_is_escaped(model: str) -> None:
         assert label == (model if model.isprintable() else ascii(model)[1:-1])
 
 
-# How it is told
+# The text format
 
 
 def test_every_metric_has_a_help_text() -> None:

@@ -1,4 +1,4 @@
-"""What an answer does not tell is counted, and what nobody can know is charged in full."""
+"""Missing usage is counted, and unknown usage is charged in full."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_OUTPUT: Mapping[str, Any] = {
 
 @pytest.fixture
 def anna() -> str:
-    """The secret of a key whose cap is far away."""
+    """The secret of a key with a high cap."""
     return secret_of("anna", "1000/day")
 
 
@@ -46,30 +46,30 @@ def bob() -> str:
 
 @pytest.fixture
 def goes_on() -> Iterator[threading.Event]:
-    """What an upstream waits for; when the test is over it waits no more."""
+    """An event that an upstream waits for; it is set after the test."""
     event = threading.Event()
     yield event
     event.set()
 
 
 def whole(path: str, said: TextReply, **told: Any) -> dict[str, Any]:
-    """An answer as a provider gives it, but for what it tells."""
+    """A response of a provider with changed usage."""
     return REPLY_FORMATS[path].build_response(said, "name", "scripted", Usage(HI, 0, 2)) | told
 
 
 def raw(answer: object) -> ErrorReply:
-    """What comes with a status of success, be it an answer or not."""
+    """A response with status 200 and any body."""
     return ErrorReply(200, raw=answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
 
 def streamed(path: str, answer: dict[str, Any]) -> ErrorReply:
-    """The same answer as a stream."""
+    """The same response as a stream."""
     form, asked = REPLY_FORMATS[path], {"stream_options": {"include_usage": True}}
     events = islice(form.iter_events(answer, asked), form.EVENTS_BEFORE_REPLY, None)
     return ErrorReply(200, raw="".join(events).encode(), in_stream=True)
 
 
-# What was said is counted
+# Counted usage
 
 
 @pytest.mark.parametrize("told", [dict.fromkeys(PATHS, SILENT), WITHOUT_OUTPUT, NO_OUTPUT])
@@ -149,7 +149,7 @@ def test_a_report_of_no_output_is_accepted_for_an_empty_response(anna: str, path
     assert settled(row) == 2 * HI
 
 
-# What nobody can know
+# Unknown usage
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -235,7 +235,7 @@ def test_a_background_stream_with_a_disconnect_is_charged_in_full(
     assert row.charge.micro_dollars == WORST
 
 
-# What is no answer, and what costs more than it seems
+# Redirects and caches
 
 
 @pytest.mark.parametrize("status", [300, 307, 399])

@@ -1,4 +1,4 @@
-"""The description of the gateway's paths is true: of each path, of each answer, for any request."""
+"""The OpenAPI description matches all paths and responses, for any request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def upstream() -> Iterator[ScriptedServer]:
         yield provider
 
 
-# What is there is described
+# Paths
 
 
 @cache
@@ -89,11 +89,11 @@ def _references(value: object) -> Iterator[str]:
             yield from _references(inner)
 
 
-# Real answers are as described
+# Responses
 
 
 def check(answer: httpx.Response, path: str) -> None:
-    """Hold an answer against what is said of its path."""
+    """Validate a response against the description of its path."""
     method = answer.request.method.lower()
     responses = description()["paths"][path][method]["responses"]
     found = responses.get(str(answer.status_code), responses.get("default"))
@@ -181,7 +181,7 @@ def test_an_unreachable_upstream_matches_the_description() -> None:
             check(answer, path)
 
 
-# Any request gets what is described
+# Generated requests
 
 EXAMPLES = 20
 """Requests for each path."""

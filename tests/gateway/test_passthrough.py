@@ -1,4 +1,4 @@
-"""Paths that are listed are passed on as they came, and no others."""
+"""Listed paths are forwarded unchanged, and no others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _ok(_: web.Request) -> web.StreamResponse:
 
 @asynccontextmanager
 async def passing(answer: Handler, *paths: str) -> AsyncIterator[tuple[str, Scripted]]:
-    """The address of a gateway that passes paths on, and the server behind it."""
+    """The address of a gateway with passthrough paths, and the server behind it."""
     async with serving(answer) as server:
         config = config_of(server.url, key_env="KEY")
         config = replace(config, gateway=GatewayConfig(passthrough_paths=paths))
@@ -32,7 +32,7 @@ async def passing(answer: Handler, *paths: str) -> AsyncIterator[tuple[str, Scri
 
 
 async def asked(address: str, line: str) -> tuple[int, bytes]:
-    """What is answered to a request whose first line is just this."""
+    """Return the response to a request with this request line."""
     host, _, port = address.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())

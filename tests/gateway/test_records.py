@@ -1,4 +1,4 @@
-"""What can be asked about the last requests: it adds up, and it is bounded."""
+"""Records of recent requests are consistent and bounded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ each_format = pytest.mark.parametrize("path", PATHS)
 
 
 def with_calls(path: str) -> dict[str, Any]:
-    """A conversation of many steps, each with a long result, that says something at its end."""
+    """A long conversation with tool results."""
     turns: list[dict[str, Any]] = []
     for place in range(30):
         result = f"line {place} of what the tool printed\n" * 40
@@ -67,7 +67,7 @@ def _step(path: str, id: str, result: str) -> list[dict[str, Any]]:
     ]
 
 
-# What was decided
+# Decisions
 
 
 @each_format
@@ -139,7 +139,7 @@ def test_headers_match_the_record(path: str) -> None:
         assert (request["status"], request["end"]) == (200, "completed")
 
 
-# What it came to
+# Usage and cost
 
 
 @each_format
@@ -280,7 +280,7 @@ def test_an_upstream_error_costs_nothing(path: str) -> None:
         assert (request["usage"], request["cost"], request["code"]) == (None, None, None)
 
 
-# How much is remembered
+# Bounds
 
 
 def test_recent_requests_are_bounded_and_listed_newest_first() -> None:
@@ -321,7 +321,7 @@ def test_decisions_are_dropped_before_requests(monkeypatch: pytest.MonkeyPatch) 
         plans = [told(server, answer)["plan"] for answer in answers]
         assert [plan is None for plan in plans] == [True, True, False, False, False]
         large = ask(server, CHAT, *TURNS[:21])
-        assert len(told(server, large)["plan"]["decisions"]) == 21  # the newest is always there
+        assert len(told(server, large)["plan"]["decisions"]) == 21  # the newest is always kept
         assert [told(server, answer)["plan"] for answer in answers] == [None] * 5
 
 
@@ -344,7 +344,7 @@ def test_the_number_of_kept_decisions_is_bounded() -> None:
         kept.add(record)
     assert kept.newest(9) == requests[:2:-1]
     assert kept.find(requests[0].id) is None
-    kept.summarize_plan(requests[0])  # over only after it was forgotten
+    kept.summarize_plan(requests[0])  # ended only after it was dropped
     assert kept.find(requests[0].id) is None
 
 

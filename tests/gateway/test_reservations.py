@@ -1,4 +1,4 @@
-"""What a request may come to at most is claimed for it, in tokens and by its upstream's price."""
+"""The maximum cost of a request is reserved, in tokens and at its upstream's price."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.gateway.accounts import (
 from tests.support.gateway.process import FORMATS, config_of, running
 from tests.support.gateway.requests import CHAT, PATHS, RESPONSES, body_of, code_of, posted
 
-# In tokens
+# Tokens
 
 
 @pytest.mark.parametrize(

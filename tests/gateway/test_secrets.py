@@ -1,8 +1,7 @@
-"""Nothing that was said, and no key, gets where it does not belong.
+"""Message content and keys never leak.
 
-Everything that a client and an upstream say has a mark in it. Whatever happens to a request, no
-mark is in a log line, in the metrics, among the requests that can be asked about, or in an error
-that brim itself says.
+All content of clients and upstreams contains a marker. Whatever happens to a request, no log line,
+metric, record or error of brim contains the marker.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ ARGUMENTS = {f"{MARK}argument": f"{MARK}value"}
 
 
 def marked(path: str, *, streamed: bool, long: bool = False) -> dict[str, Any]:
-    """A conversation with a tool, each part of it marked."""
+    """A conversation with a tool, with the marker in every part."""
     result = LONG_TEXT if long else f"{MARK}result"
     more = {"stream": streamed, "user": f"{MARK}name", "metadata": {"user_id": f"{MARK}id"}}
     return {"model": "scripted", **more, **_SAID[path](result)}
@@ -112,7 +111,7 @@ _SAID: Mapping[str, Callable[[str], dict[str, Any]]] = {
 
 @contextmanager
 def watched(answers: Script, **settings: Any) -> Iterator[tuple[Running, ScriptedServer]]:
-    """A gateway whose log, metrics and records are looked through at the end."""
+    """A gateway whose log, metrics and records are searched for the marker at the end."""
     lines = io.StringIO()
     gateway = GatewayConfig(**settings.pop("gateway", {}))
     with ScriptedServer(answers, **settings.pop("scripted", {})) as provider, loggers_kept():
@@ -133,7 +132,7 @@ def _asked_about(server: Running) -> list[str]:
 
 
 def post(server: Running, path: str, body: Any, **headers: str) -> httpx.Response:
-    """Send a body with marks all around it; brim's own part of the answer has none."""
+    """Send a body with markers in its headers; check that brim's headers have none."""
     answer = posted(server.url, f"{path}?q={MARK}query", body, {**HEADERS, **headers})
     assert UPSTREAM_KEY not in answer.text
     added = {name: value for name, value in answer.headers.items() if name.startswith("brim-")}
@@ -141,7 +140,7 @@ def post(server: Running, path: str, body: Any, **headers: str) -> httpx.Respons
     return answer
 
 
-# Whatever an upstream does
+# Upstreams
 
 ANSWERS: Mapping[str, Script] = {
     "an answer": f"{MARK}answer",
@@ -195,7 +194,7 @@ def test_an_unreachable_upstream_is_reported_without_content(path: str) -> None:
         assert MARK not in answer.text
 
 
-# Whatever a client does
+# Clients
 
 
 @each_format

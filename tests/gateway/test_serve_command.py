@@ -1,4 +1,4 @@
-"""`brim serve`, as its user meets it: real processes, a real server behind them."""
+"""`brim serve` as real processes with a real server behind them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATIENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in, with a user who has set nothing yet."""
+    """An empty working folder without configuration."""
     for name in [name for name in os.environ if name.startswith(("BRIM_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -54,7 +54,7 @@ def brim_serve(*arguments: str) -> Result:
 
 @contextmanager
 def started(command: Sequence[str], **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """A process whose standard output and error are one."""
+    """A process with combined output."""
     with subprocess.Popen(
         command,
         env={**os.environ, **variables},
@@ -69,7 +69,7 @@ def started(command: Sequence[str], **variables: str) -> Iterator[subprocess.Pop
 
 
 def line_with(process: subprocess.Popen[str], word: str) -> str:
-    """The first line that says it."""
+    """Return the first line with this text."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -80,7 +80,7 @@ def line_with(process: subprocess.Popen[str], word: str) -> str:
 
 
 def wait_for(port: int, process: subprocess.Popen[str]) -> None:
-    """Wait until somebody listens; granian says that it does before it is true."""
+    """Wait until the port accepts connections; granian announces it too early."""
     while process.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
@@ -93,7 +93,7 @@ def wait_for(port: int, process: subprocess.Popen[str]) -> None:
 
 
 def refuses(port: int | None) -> bool:
-    """Whether nobody listens any more."""
+    """Return whether the port is closed."""
     with socket.socket() as caller:
         return caller.connect_ex(("127.0.0.1", port)) != 0
 
@@ -105,13 +105,13 @@ def client_of(address: str) -> Iterator[HTTPConnection]:
 
 
 def asked(client: HTTPConnection, llama: LocalServer, **options: object) -> None:
-    """Send a question with the client's own key."""
+    """Send a request with the client's own key."""
     body = {"model": llama.model, "messages": [{"role": "user", "content": "Count to ten!"}]}
     heads = {"Authorization": f"Bearer {llama.key}", "Content-Type": "application/json"}
     client.request("POST", "/v1/chat/completions", json.dumps({**body, **options}), heads)
 
 
-# What cannot be started
+# Errors at startup
 
 
 def test_without_an_upstream_all_options_are_listed() -> None:
@@ -186,7 +186,7 @@ def test_a_missing_package_is_reported_with_the_install_command(
     assert ended.stderr == "brim: the gateway needs orjson: pip install 'brim[gateway]'\n"
 
 
-# What is said when it has started
+# The startup message
 
 
 def told(upstreams: Mapping[str, UpstreamConfig]) -> str:
@@ -203,7 +203,7 @@ def test_the_startup_message_lists_environment_variables() -> None:
     assert "ANTHROPIC" not in told({"openai": openai})
 
 
-# The whole of it
+# Processes
 
 
 def test_a_running_stream_ends_before_the_gateway(llama: LocalServer) -> None:

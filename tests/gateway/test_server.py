@@ -20,7 +20,7 @@ from brim.gateway.server import open_listener
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = 60.0
-"""Seconds that no test waits."""
+"""A timeout in seconds that no test reaches."""
 
 
 class Running:
@@ -172,7 +172,7 @@ def test_who_does_not_ask_is_hung_up_on_and_who_has_asked_is_not(said: bytes) ->
         assert answer.read() == b"ended\n"
 
 
-# Where it listens
+# Listening
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])

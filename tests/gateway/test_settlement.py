@@ -1,4 +1,4 @@
-"""Whatever becomes of a request, it has one row in the ledger, and nothing stays set aside."""
+"""Every request has exactly one row in the ledger, and nothing stays reserved."""
 
 from __future__ import annotations
 
@@ -61,26 +61,26 @@ WORDS = "one two three four five six seven eight nine ten"
 
 @pytest.fixture
 def anna() -> str:
-    """The secret of a key whose cap is far away."""
+    """The secret of a key with a high cap."""
     return secret_of("anna", ROOMY, project="blue")
 
 
 @pytest.fixture
 def goes_on() -> Iterator[threading.Event]:
-    """What an upstream waits for; when the test is over it waits no more."""
+    """An event that an upstream waits for; it is set after the test."""
     event = threading.Event()
     yield event
     event.set()
 
 
 def settled(row: LedgerRow) -> int:
-    """What a row that was settled came to; nothing of it is set aside any more."""
+    """Return the cost of a settled row; check that nothing is reserved."""
     assert row.state == "settled"
     assert standing() == {"key dollars": (row.charge.micro_dollars, 0)}
     return row.charge.micro_dollars
 
 
-# Answers that come whole
+# Complete responses
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -106,11 +106,11 @@ def test_cached_input_is_charged_at_its_rate(anna: str) -> None:
         assert say_hi(gateway, anna).status_code == 200
     row = only_row()
     assert row.charge.usage.cached == 5
-    assert settled(row) == 28  # 3 x 2 + 5 x 0.25 + 2 x 10, and what is left is rounded up
+    assert settled(row) == 28  # 3 x 2 + 5 x 0.25 + 2 x 10, rounded up
 
 
 def reporting(**usage: Any) -> ErrorReply:
-    """An answer with such a usage."""
+    """A response with this usage."""
     said = {"index": 0, "message": {"role": "assistant", "content": "Hello."}}
     return ErrorReply(200, raw=json.dumps({"choices": [said], "usage": usage}).encode())
 
@@ -151,7 +151,7 @@ def test_a_settlement_that_fails_does_not_block_others(
         for done in [pool.submit(say_hi, gateway, anna) for _ in range(8)]:
             assert done.result().status_code == 200
     assert [row.charge.micro_dollars for row in ledger()] == [COST] * 7
-    assert standing() == {"key dollars": (7 * COST, WORST)}  # until its lease is over
+    assert standing() == {"key dollars": (7 * COST, WORST)}  # until its lease expires
 
 
 def test_a_key_without_caps_is_recorded() -> None:
@@ -162,12 +162,12 @@ def test_a_key_without_caps_is_recorded() -> None:
     assert standing() == {}
 
 
-# Answers that break off
+# Interrupted responses
 
 
 @contextmanager
 def asking(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> Iterator[socket.socket]:
-    """A client that has asked, and hangs up when the block ends."""
+    """A client that has sent a request and disconnects when the block ends."""
     raw = json.dumps(body_of(path, "hi", model=MODEL, **more)).encode()
     heads = (f"Content-Length: {len(raw)}", f"Authorization: Bearer {secret}")
     with connected(gateway) as client:
@@ -209,7 +209,7 @@ def test_an_upstream_failure_during_a_stream_is_charged_for_the_output_so_far(
 
 
 def held(goes_on: threading.Event) -> Any:
-    """An upstream that takes the request, and says nothing."""
+    """An upstream that accepts the request and stays silent."""
 
     def answer(_: object) -> ScriptedReply:
         goes_on.wait(LONG)
@@ -400,7 +400,7 @@ def test_a_disconnect_before_sending_costs_nothing(
 
 @pytest.fixture
 def _unheard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Books that take claims, and go away before they can say so."""
+    """A store that reserves, and fails before it can reply."""
     reserve = SqliteAccountStore.reserve
 
     async def unheard(books: SqliteAccountStore, claim: Reservation, lease: float) -> None:
@@ -429,7 +429,7 @@ def test_a_request_allowed_after_a_lost_store_reply_is_charged(anna: str) -> Non
 
 
 async def sweep_later() -> None:
-    """All leases are over."""
+    """Expire all leases."""
     books = SqliteAccountStore(books_file(), lambda: time.time() + 3_600)
     await books.open()
     await books.sweep()
@@ -516,7 +516,7 @@ def test_a_request_rejected_during_an_outage_is_not_settled(
     with before() as (gateway, provider):
         assert {say_hi(gateway, anna).status_code for _ in range(50)} == {503}
         assert not provider.requests
-    assert gateway.gateway.services.accounts.unsettled <= 1  # that over which they went away
+    assert gateway.gateway.services.accounts.unsettled <= 1  # the request during which it failed
 
 
 def test_a_request_rejected_by_a_cap_is_not_settled(
@@ -596,7 +596,7 @@ def test_an_outage_before_a_fallback_keeps_the_first_reservation(
     assert settled(only_row()) == 2 * COST
 
 
-# All of it at once
+# Everything together
 
 
 def test_two_hundred_failing_requests_have_one_row_each(anna: str) -> None:
@@ -620,7 +620,7 @@ def test_two_hundred_failing_requests_have_one_row_each(anna: str) -> None:
             answered.append(answer.headers["brim-request-id"])
             return
         with asking(gateway, anna, path, stream=is_streamed):
-            threading.Event().wait(wait)  # and hangs up, wherever the request is by then
+            threading.Event().wait(wait)  # and disconnects at any point
 
     with before(lambda _: chance.choice(faults), timeout=1.0) as (gateway, provider):
         with ThreadPoolExecutor(12) as pool:

@@ -1,4 +1,4 @@
-"""Several gateways share their books, and nothing is sent on while these are away."""
+"""Several gateways share a store, and nothing is sent while it is unavailable."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ HELLO: Any = [{"role": "user", "content": "hi"}]
 
 @pytest.fixture(params=["postgres", "valkey"])
 def service(request: pytest.FixtureRequest) -> Iterator[Service]:
-    """A real server, which the test may stop and start."""
+    """A real server that the test can stop and start."""
     with (postgres if request.param == "postgres" else valkey).serving() as server:
         yield server
 
@@ -62,13 +62,13 @@ def provider() -> Iterator[ScriptedServer]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Books that are away are looked for all the time."""
+    """Retry an unavailable store quickly."""
     monkeypatch.setattr(gateway_accounts, "RETRY_SECONDS", 0.05)
 
 
 @contextmanager
 def before(provider: ScriptedServer, service: Service, **settings: Any) -> Iterator[Running]:
-    """A gateway whose books are with a server, and which sweeps often."""
+    """A gateway with a shared store and frequent sweeps."""
     given = {"store": service.url, "lease_seconds": 2.0, **settings}
     with running(with_gateway(priced(provider.url), **given)) as gateway:
         yield gateway
@@ -89,7 +89,7 @@ def test_two_gateways_share_a_cap_and_the_ledger(
 
     def asks(gateway: Running) -> int:
         status = say_hi(gateway, secret).status_code
-        # What is over at one of them may hold its claim for a moment at the other.
+        # A request that ended at one gateway may hold its reservation for a moment at the other.
         eventually(lambda: standing(at)["key dollars"][1] == 0)
         return status
 
@@ -112,7 +112,7 @@ def test_a_revoked_key_is_rejected_by_all_gateways(
         assert [say_hi(each, secret).status_code for each in (one, other)] == [401, 401]
 
 
-# Books that are away
+# Outages
 
 
 def test_nothing_is_sent_while_the_store_is_unavailable(
@@ -137,7 +137,10 @@ def test_nothing_is_sent_while_the_store_is_unavailable(
         eventually(lambda: is_ready(gateway))
         assert say_hi(gateway, secret).status_code == 200
     told = [record.message for record in caplog.records if record.name == "brim.gateway"]
-    assert (told.count("account store unavailable"), told.count("account store available again")) == (1, 1)
+    assert (
+        told.count("account store unavailable"),
+        told.count("account store available again"),
+    ) == (1, 1)
     assert standing(service.url) == {"key dollars": (2 * COST, 0)}
 
 
@@ -150,7 +153,7 @@ def test_a_store_that_denies_access_stops_the_gateway_at_startup(service: Servic
         postgres.tell(service.url, "INSERT INTO brim.migrations VALUES (99)")
     for store, said in (
         (service.url, "Upgrade brim"),
-        (f"{scheme}://guest:hush@{place.rpartition('@')[2]}", "refuses"),
+        (f"{scheme}://guest:hush@{place.rpartition('@')[2]}", "denied access"),
     ):
         command = [sys.executable, "-m", "brim.cli", "serve", "--upstream", "http://127.0.0.1:9"]
         ended = subprocess.run(
@@ -193,7 +196,7 @@ def test_requests_finished_during_an_outage_are_recorded_afterwards(service: Ser
         eventually(lambda: provider.requests)
         service.stop()
         goes_on.set()
-        assert asked.result().status_code == 200  # a stream that runs is not cut off
+        assert asked.result().status_code == 200  # a running stream continues
         eventually(lambda: not is_ready(gateway))
         service.start()
         eventually(lambda: ledger(service.url))

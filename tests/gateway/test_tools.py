@@ -1,4 +1,4 @@
-"""Agents call tools through the gateway, with histories that have to be cut on the way."""
+"""Agents call tools through the gateway, with histories that must be trimmed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LAST = "What is the last one?"
 SAID = "It is the last one."
 
 Agency = Callable[[str, bool], str]
-"""Lets an agent go at an address, streamed or not, until it has said what it has to say."""
+"""Runs an agent at an address, streamed or not, to its final reply."""
 
 
 def found(number: int) -> str:
@@ -49,7 +49,7 @@ def found(number: int) -> str:
 
 
 def look_up(number: int) -> str:
-    """Look up what is known of a number."""
+    """Look up a fact about a number."""
     assert number == STEPS
     return found(number)
 
@@ -59,13 +59,13 @@ SCHEMA: Mapping[str, Any] = {
     "properties": {"number": {"type": "integer"}},
     "required": ["number"],
 }
-ABOUT: Mapping[str, Any] = {"name": "look_up", "description": "Look up what is known of a number."}
+ABOUT: Mapping[str, Any] = {"name": "look_up", "description": "Look up a fact about a number."}
 PAST: Sequence[tuple[int, str, str]] = [
     (n, f"call_{n:04}", json.dumps({"number": n})) for n in range(STEPS)
 ]
 
 
-# OpenAI's and Anthropic's own
+# OpenAI and Anthropic
 
 
 def past_of_chat() -> list[Any]:
@@ -170,7 +170,7 @@ def messages(address: str, is_streamed: bool) -> str:
 
 
 def thread(address: str, is_streamed: bool) -> str:
-    """Anthropic's own loop, a beta: its server keeps what was said after the first request."""
+    """Anthropic's tool runner (beta): the server stores the thread after the first request."""
     runs: Any = anthropic.beta_tool(look_up)
     with anthropic_client(address) as client:
         runner: Any = client.beta.messages.tool_runner(
@@ -317,7 +317,7 @@ def test_a_stored_anthropic_thread_is_forwarded(is_streamed: bool) -> None:
 
 
 def steps_in(asked: ReceivedRequest) -> tuple[dict[str, Any], dict[str, str]]:
-    """The calls that were sent and their results, by id; every call has its own."""
+    """Return the calls and results that were sent, by id."""
     assert not faults_in(asked)
     form = next(form for form in FORMATS.values() if form.path == asked.path)
     turns = read_messages(asked.body, form.wire)
@@ -328,7 +328,7 @@ def steps_in(asked: ReceivedRequest) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def faults_in(asked: ReceivedRequest) -> list[str]:
-    """Why a provider would refuse it."""
+    """Return why a provider would reject it."""
     if asked.path == CHAT:
         return [] if pairs_are_whole(list(asked.body["messages"])) else ["a call or a result alone"]
     return (anthropic_faults if asked.path == MESSAGES else responses_faults)(asked.body)

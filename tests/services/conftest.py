@@ -1,4 +1,4 @@
-"""The machine's programs that these tests drive; one that is missing is named, and they fail."""
+"""Programs that these tests need; a missing one fails them with its name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 import pytest
 
 PACKAGES: Final = {"chromium": "chromium", "haproxy": "haproxy", "nginx": "nginx-light"}
-"""Debian's packages that have them."""
+"""Debian packages of the programs."""
 
 
 def program(name: str) -> str:
-    """The path of a program; `sbin` is looked into as well, which not every user's PATH names."""
+    """Return the path of a program, also in `sbin`."""
     found = {each: _path(each) for each in PACKAGES}
     missing = [package for each, package in PACKAGES.items() if found[each] is None]
     path = found[name]

@@ -1,6 +1,6 @@
-"""Two gateways with one store behind a real load balancer, and one of them dies under load.
+"""Two gateways with one store behind a real load balancer; one of them fails under load.
 
-Who is believed about the money is the model server: it keeps the bill itself.
+The model server keeps the true bill.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ pytestmark = pytest.mark.anyio
 
 LEASE: Final = 2
 CAPS: Final = {"tight": Cap(20_000), "roomy": Cap(10_000_000)}
-"""Of the keys: one that is used up while the test runs, and one that is not. In micro-dollars."""
+"""Caps of the keys in micro-dollars: one that is reached during the test, and one that is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """All that a team runs, and what is written down about it."""
+    """All processes of a team, and their records."""
 
     address: str
-    """Of the balancer."""
+    """Address of the load balancer."""
     models: str
-    """Of the server that keeps the true bill."""
+    """Address of the server with the true bill."""
     gateways: Sequence[Replica]
     secrets: Mapping[str, str]
-    """Of the keys, by their names."""
+    """Secrets of the keys, by name."""
     books: AccountStore
     scopes: Mapping[str, str]
 
     async def bill(self) -> list[tuple[str, int]]:
-        """What the model server was asked for, and what that comes to."""
+        """Return the requests that the model server got, and their cost."""
         return [(name, cost) for name, cost in await self._asked("bill")]
 
     async def until_busy(self, gateway: Replica) -> None:
-        """Wait until it is in the middle of answers, streamed and not."""
+        """Wait until it has running responses, streamed and not."""
         wanted = {(gateway.name, True), (gateway.name, False)}
         async with asyncio.timeout(PATIENCE):
             while not wanted <= {
@@ -66,21 +66,21 @@ class Team:
             return found
 
     async def rows_at_rest(self) -> list[LedgerRow]:
-        """The ledger once nothing is set aside any more, which gateways see to themselves."""
+        """Return the ledger once nothing is reserved, which the gateways bring about themselves."""
         async with asyncio.timeout(PATIENCE):
             while any(counter.reserved for counter in await self.books.counters()):
                 await asyncio.sleep(0.1)
         return [row async for row in self.books.rows() if row.state != "refunded"]
 
     async def spent(self) -> dict[str, int]:
-        """What stands against the caps of the keys."""
+        """Return the spent amounts of the keys."""
         spent = {counter.scope: counter.spent for counter in await self.books.counters()}
         return {name: spent[scope] for name, scope in self.scopes.items()}
 
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, empty_store: EmptyStore) -> str:
-    """The address of empty books, of the kind that the test names."""
+    """The address of an empty store of the requested kind."""
     return empty_store(request.param)
 
 
@@ -109,7 +109,7 @@ async def team(
 
 
 def _settings(store: str, models: str) -> dict[str, str]:
-    """What would stand in a file, as variables."""
+    """The configuration as environment variables."""
     price = ", ".join(f"{kind} = {dollars}" for kind, dollars in upstream.PRICE.items())
     return {
         "BRIM_GATEWAY__STORE": store,
@@ -182,13 +182,13 @@ async def test_stopping_a_gateway_loses_no_request(team: Team) -> None:
 
 
 async def stopped(gateway: Replica, team: Team) -> None:
-    """Stop it while it answers, as an upgrade does."""
+    """Stop it while requests run, like an upgrade."""
     await team.until_busy(gateway)
     assert await asyncio.to_thread(gateway.stop) == 0
 
 
 async def started_again(gateway: Replica, load: Load) -> None:
-    """Start it, and wait until the balancer has found out and a client was answered by it."""
+    """Start it, and wait until the load balancer uses it."""
     gateway.start()
     await asyncio.to_thread(gateway.wait_until_ready)
     before = len(load.ended("whole", gateway.name))

@@ -20,41 +20,41 @@ Service = Postgres | Valkey
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
 def address(request: pytest.FixtureRequest, empty_store: EmptyStore) -> str:
-    """Where books are kept that nobody else knows: a file, or a place on a real server."""
+    """The address of an empty store: a file, or a database or prefix on a real server."""
     return empty_store(request.param)
 
 
 @pytest.fixture
 async def replica(address: str, tmp_path: Path) -> AsyncIterator[Replica]:
-    """Makes one more view of the same books, as another gateway has it."""
+    """Opens the same store again, like another gateway."""
     async with AsyncExitStack() as stack:
 
         def made() -> AccountStore:
-            books = create_store(address, tmp_path)
-            stack.push_async_callback(books.close)
-            return books
+            store = create_store(address, tmp_path)
+            stack.push_async_callback(store.close)
+            return store
 
         yield made
 
 
 @pytest.fixture
 async def blank(replica: Replica) -> AsyncIterator[AccountStore]:
-    """Books in which nothing is written yet; whatever a test does, they are right after it."""
-    books = replica()
-    await books.open()
-    yield books
-    await check_counters(books)
+    """An empty store; after the test its counters must match its ledger."""
+    store = replica()
+    await store.open()
+    yield store
+    await check_counters(store)
 
 
 @pytest.fixture
-async def books(blank: AccountStore) -> AccountStore:
-    """Books that know one key."""
+async def store(blank: AccountStore) -> AccountStore:
+    """A store with one key."""
     await blank.add_key(KEY, SECRET)
     return blank
 
 
 @pytest.fixture(params=["postgres", "redis"])
 def service(request: pytest.FixtureRequest) -> Iterator[Service]:
-    """A server of the test's own, which it may stop and start."""
+    """A server that the test can stop and start."""
     with (postgres if request.param == "postgres" else valkey).serving() as server:
         yield server

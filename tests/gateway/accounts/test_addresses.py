@@ -1,4 +1,4 @@
-"""URLs of stores that cannot be used are told of at once, and without the password."""
+"""Invalid URLs of stores are reported immediately, without the password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every cap is shown with what counts against it, also before anybody has claimed under it."""
+"""Every cap has its usage, also before the first reservation."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ MONTH = Cap(1_000, "tokens", "month")
 GOOD = Cap(20, "dollars", "total")
 
 
-async def test_cap_usage_has_spent_and_reserved_amounts(books: AccountStore) -> None:
-    await books.set_caps(OWN, [DAY])
-    assert await books.reserve(claim("first", 4, (OWN, DAY)), LONG) is None
-    assert await books.reserve(claim("second", 5, (OWN, DAY)), LONG) is None
-    await books.settle([Settlement("first", Charge(Usage(1, 0, 1), 3))])
-    assert await read_cap_usage(books) == [CapUsage(OWN, DAY, 3, 5)]
+async def test_cap_usage_has_spent_and_reserved_amounts(store: AccountStore) -> None:
+    await store.set_caps(OWN, [DAY])
+    assert await store.reserve(claim("first", 4, (OWN, DAY)), LONG) is None
+    assert await store.reserve(claim("second", 5, (OWN, DAY)), LONG) is None
+    await store.settle([Settlement("first", Charge(Usage(1, 0, 1), 3))])
+    assert await read_cap_usage(store) == [CapUsage(OWN, DAY, 3, 5)]
 
 
 async def test_a_cap_without_a_counter_is_summed_from_the_ledger(
-    books: AccountStore,
+    store: AccountStore,
 ) -> None:
-    assert await books.reserve(claim("first", 4), LONG) is None
-    await books.settle([Settlement("first", Charge(Usage(7, 0, 2), 3))])
+    assert await store.reserve(claim("first", 4), LONG) is None
+    await store.settle([Settlement("first", Charge(Usage(7, 0, 2), 3))])
     blue = project_scope(KEY.project)
-    await books.set_caps(OWN, [DAY])
-    await books.set_caps(blue, [MONTH])
-    await books.set_caps(ALL, [GOOD])
-    await books.set_caps(project_scope("idle"), [GOOD])
-    found = {standing.scope: standing for standing in await read_cap_usage(books)}
+    await store.set_caps(OWN, [DAY])
+    await store.set_caps(blue, [MONTH])
+    await store.set_caps(ALL, [GOOD])
+    await store.set_caps(project_scope("idle"), [GOOD])
+    found = {standing.scope: standing for standing in await read_cap_usage(store)}
     assert found == {
         OWN: CapUsage(OWN, DAY, 3),
         blue: CapUsage(blue, MONTH, 9),

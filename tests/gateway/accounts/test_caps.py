@@ -1,4 +1,4 @@
-"""Caps as people write them: what could be read in two ways is refused, and told rightly."""
+"""Parsing caps; ambiguous input is rejected with a suggestion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and caps, whichever store keeps them."""
+"""Keys and caps, in every store."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ async def test_a_key_without_a_project_has_no_project_caps(blank: AccountStore) 
     assert await blank.access(SECRET) == Access(replace(KEY, project=""))
 
 
-async def test_two_active_keys_cannot_have_the_same_name(books: AccountStore) -> None:
+async def test_two_active_keys_cannot_have_the_same_name(store: AccountStore) -> None:
     with pytest.raises(InputError, match="anna"):
-        await books.add_key(replace(KEY, id="k_2"), hash_secret("other"), [Cap(1)])
-    assert await books.keys() == [KEY]
-    assert await books.access(hash_secret("other")) is None
-    assert await books.caps() == {}
+        await store.add_key(replace(KEY, id="k_2"), hash_secret("other"), [Cap(1)])
+    assert await store.keys() == [KEY]
+    assert await store.access(hash_secret("other")) is None
+    assert await store.caps() == {}
 
 
-async def test_the_name_of_a_revoked_key_can_be_used_again(books: AccountStore) -> None:
-    await books.revoke("anna")
+async def test_the_name_of_a_revoked_key_can_be_used_again(store: AccountStore) -> None:
+    await store.revoke("anna")
     again = replace(KEY, id="k_2", created=KEY.created + 1)
-    await books.add_key(again, hash_secret("other"))
-    first, second = await books.keys()
+    await store.add_key(again, hash_secret("other"))
+    first, second = await store.keys()
     assert first.revoked is not None
     assert second == again
-    assert (await books.revoke("anna")).id == "k_2"
+    assert (await store.revoke("anna")).id == "k_2"
 
 
 async def test_keys_are_listed_oldest_first_including_revoked_ones(blank: AccountStore) -> None:
@@ -80,23 +80,23 @@ async def test_keys_are_listed_oldest_first_including_revoked_ones(blank: Accoun
 
 
 @pytest.mark.parametrize("by", ["anna", "k_1"])
-async def test_a_revoked_key_has_no_access(books: AccountStore, by: str) -> None:
-    revoked = await books.revoke(by)
+async def test_a_revoked_key_has_no_access(store: AccountStore, by: str) -> None:
+    revoked = await store.revoke(by)
     assert revoked == replace(KEY, revoked=revoked.revoked)
     assert revoked.revoked is not None
-    assert await books.access(SECRET) is None
-    assert await books.reserve(claim("r"), LONG) == ReservationInvalid()
+    assert await store.access(SECRET) is None
+    assert await store.reserve(claim("r"), LONG) == ReservationInvalid()
     with pytest.raises(InputError, match=by):
-        await books.revoke(by)
+        await store.revoke(by)
 
 
-async def test_no_query_returns_a_secret_or_its_hash(books: AccountStore) -> None:
-    await books.reserve(claim("r", 1, TEN), LONG)
-    await books.settle([settled("r", 1)])
+async def test_no_query_returns_a_secret_or_its_hash(store: AccountStore) -> None:
+    await store.reserve(claim("r", 1, TEN), LONG)
+    await store.settle([settled("r", 1)])
     read = repr(
         [
-            *(await books.keys(), await books.access(SECRET), await books.revoke(KEY.name)),
-            *(await books.counters(), await booked(books)),
+            *(await store.keys(), await store.access(SECRET), await store.revoke(KEY.name)),
+            *(await store.counters(), await booked(store)),
         ]
     )
     assert SECRET not in read

@@ -1,4 +1,4 @@
-"""What only books in PostgreSQL have: a schema, a server that goes away, roles and locks."""
+"""Behaviour of the PostgreSQL store only: schema, outages, roles and locks."""
 
 from __future__ import annotations
 
@@ -47,34 +47,34 @@ def url(postgres_url: str) -> str:
 
 @pytest.fixture
 async def books_in() -> AsyncIterator[At]:
-    """Makes books at a URL, and closes them at the end."""
+    """Creates stores at a URL, and closes them afterwards."""
     async with AsyncExitStack() as stack:
 
         def made(url: str) -> PostgresAccountStore:
-            books = PostgresAccountStore(url)
-            stack.push_async_callback(books.close)
-            return books
+            store = PostgresAccountStore(url)
+            stack.push_async_callback(store.close)
+            return store
 
         yield made
 
 
 @pytest.fixture
-async def books(books_in: At, url: str) -> PostgresAccountStore:
-    books = books_in(url)
-    await books.add_key(KEY, SECRET)
-    return books
+async def store(books_in: At, url: str) -> PostgresAccountStore:
+    store = books_in(url)
+    await store.add_key(KEY, SECRET)
+    return store
 
 
 @pytest.fixture
 def server() -> Iterator[Postgres]:
-    """A server that a test may stop."""
+    """A server that a test can stop."""
     with serving() as server:
         yield server
 
 
 @pytest.fixture
 def guest(url: str) -> str:
-    """A URL with a role that needs its password, `s3cret`, and that owns the database."""
+    """A URL with a role that has the password `s3cret` and owns the database."""
     name = f"{GUEST}{next(_guests)}"
     parts = urlsplit(url)
     tell(url, f"CREATE ROLE {name} LOGIN PASSWORD 's3cret'")
@@ -84,7 +84,7 @@ def guest(url: str) -> str:
 
 @asynccontextmanager
 async def locked(url: str, counter: str) -> AsyncIterator[Any]:
-    """A counter that somebody else holds for as long as this lasts."""
+    """Lock a counter in another transaction."""
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
@@ -99,7 +99,7 @@ async def locked(url: str, counter: str) -> AsyncIterator[Any]:
 
 
 async def waiting(connection: Any, requests: int) -> list[int]:
-    """The processes of the server that wait for somebody, when there are so many."""
+    """Wait until so many server processes wait for a lock; return their ids."""
     while True:
         found = await connection.fetch("SELECT DISTINCT pid FROM pg_locks WHERE NOT granted")
         if len(found) >= requests:
@@ -132,7 +132,7 @@ async def test_a_newer_schema_is_rejected_and_not_changed(books_in: At, url: str
 
 
 async def test_a_role_without_schema_rights_can_use_an_existing_schema(
-    books: PostgresAccountStore, books_in: At, url: str, guest: str
+    store: PostgresAccountStore, books_in: At, url: str, guest: str
 ) -> None:
     role = urlsplit(guest).username
     tell(url, f"ALTER DATABASE {urlsplit(url).path[1:]} OWNER TO brim")
@@ -141,7 +141,7 @@ async def test_a_role_without_schema_rights_can_use_an_existing_schema(
     theirs = books_in(guest)
     assert await theirs.reserve(claim("r1", 10, TOTAL), LONG) is None
     await theirs.settle([settled("r1", 7)])
-    assert await standing(books) == (7, 0)
+    assert await standing(store) == (7, 0)
 
 
 def test_a_missing_driver_is_reported_with_the_install_command(
@@ -159,74 +159,74 @@ def test_a_missing_driver_is_reported_with_the_install_command(
 
 async def test_a_server_that_starts_later_is_found(books_in: At, server: Postgres) -> None:
     server.stop()
-    books = books_in(server.url)
+    store = books_in(server.url)
     with pytest.raises(AccountStoreUnavailableError, match="is unavailable"):
-        await books.open()
+        await store.open()
     with pytest.raises(AccountStoreUnavailableError):
-        await books.keys()
+        await store.keys()
     server.start()
-    assert await books.keys() == []
+    assert await store.keys() == []
 
 
 async def test_a_server_restart_loses_nothing(books_in: At, server: Postgres) -> None:
-    books = books_in(server.url)
-    await books.add_key(KEY, SECRET)
-    assert await books.reserve(claim("r1", 10, TOTAL), LONG) is None
-    assert await books.mark_sent("r1", LONG)
+    store = books_in(server.url)
+    await store.add_key(KEY, SECRET)
+    assert await store.reserve(claim("r1", 10, TOTAL), LONG) is None
+    assert await store.mark_sent("r1", LONG)
     server.stop()
     for step in (
-        books.access(SECRET),
-        books.reserve(claim("r2", 10, TOTAL), LONG),
-        books.settle([settled("r1", 7)]),
-        books.sweep(),
+        store.access(SECRET),
+        store.reserve(claim("r2", 10, TOTAL), LONG),
+        store.settle([settled("r1", 7)]),
+        store.sweep(),
     ):
         with pytest.raises(AccountStoreUnavailableError):
             await step
     server.start()
-    assert await books.reserve(claim("r2", 10, TOTAL), LONG) is None
-    await books.settle([settled("r1", 7), settled("r2", 8)])
-    assert await standing(books) == (15, 0)
-    assert sorted(await booked(books)) == ["r1", "r2"]
+    assert await store.reserve(claim("r2", 10, TOTAL), LONG) is None
+    await store.settle([settled("r1", 7), settled("r2", 8)])
+    assert await standing(store) == (15, 0)
+    assert sorted(await booked(store)) == ["r1", "r2"]
 
 
 async def test_a_reservation_can_be_repeated_after_a_lost_connection(
-    books: PostgresAccountStore, url: str
+    store: PostgresAccountStore, url: str
 ) -> None:
     async with locked(url, f"{OWN}/total/dollars") as operator:
-        broken = asyncio.create_task(books.reserve(claim("r1", 10, TOTAL), LONG))
+        broken = asyncio.create_task(store.reserve(claim("r1", 10, TOTAL), LONG))
         [process] = await waiting(operator, 1)
         await operator.execute("SELECT pg_terminate_backend($1)", process)
         with pytest.raises(AccountStoreUnavailableError):
             await broken
-    assert await books.reserve(claim("r1", 10, TOTAL), LONG) is None
-    assert await standing(books) == (0, 10)
+    assert await store.reserve(claim("r1", 10, TOTAL), LONG) is None
+    assert await standing(store) == (0, 10)
 
 
 async def test_a_concurrent_retry_counts_once(
-    books: PostgresAccountStore, books_in: At, url: str
+    store: PostgresAccountStore, books_in: At, url: str
 ) -> None:
     other = books_in(url)
     async with locked(url, f"{OWN}/total/dollars") as operator:
         both = [
-            asyncio.create_task(one.reserve(claim("r1", 10, TOTAL), LONG)) for one in (books, other)
+            asyncio.create_task(one.reserve(claim("r1", 10, TOTAL), LONG)) for one in (store, other)
         ]
         await waiting(operator, 2)
     assert await asyncio.gather(*both) == [None, None]
-    assert await standing(books) == (0, 10)
+    assert await standing(store) == (0, 10)
 
 
 async def test_a_read_only_server_is_unavailable(
-    books: PostgresAccountStore, books_in: At, url: str, postgres_url: str
+    store: PostgresAccountStore, books_in: At, url: str, postgres_url: str
 ) -> None:
     database = urlsplit(url).path[1:]
-    assert await books.reserve(claim("r1", 10, TOTAL), LONG) is None
+    assert await store.reserve(claim("r1", 10, TOTAL), LONG) is None
     tell(url, f"ALTER DATABASE {database} SET default_transaction_read_only = on")
     replica = books_in(url)
     with pytest.raises(AccountStoreUnavailableError, match="read-only"):
         await replica.reserve(claim("r2", 10, TOTAL), LONG)
     tell(postgres_url, f"ALTER DATABASE {database} RESET ALL")
     assert await replica.reserve(claim("r2", 10, TOTAL), LONG) is None
-    assert await standing(books) == (0, 20)
+    assert await standing(store) == (0, 20)
 
 
 async def test_a_server_without_free_connections_is_unavailable(
@@ -234,22 +234,22 @@ async def test_a_server_without_free_connections_is_unavailable(
 ) -> None:
     role = urlsplit(guest).username
     tell(url, f"ALTER ROLE {role} CONNECTION LIMIT 0")
-    books = books_in(guest)
+    store = books_in(guest)
     with pytest.raises(AccountStoreUnavailableError, match="too many connections"):
-        await books.keys()
+        await store.keys()
     tell(url, f"ALTER ROLE {role} CONNECTION LIMIT 5")
-    assert await books.keys() == []
+    assert await store.keys() == []
 
 
 # Passwords
 
 
 async def test_a_wrong_password_is_reported_and_not_shown(books_in: At, guest: str) -> None:
-    books = books_in(guest.replace("s3cret", "t0psecret"))
+    store = books_in(guest.replace("s3cret", "t0psecret"))
     with pytest.raises(StoreError, match="password authentication failed") as refusal:
-        await books.open()
+        await store.open()
     assert not isinstance(refusal.value, AccountStoreUnavailableError)
-    for text in (str(refusal.value), repr(books), repr(vars(books))):
+    for text in (str(refusal.value), repr(store), repr(vars(store))):
         assert "t0psecret" not in text
     assert refusal.value.__cause__ is None
 
@@ -279,12 +279,12 @@ async def test_an_invalid_url_is_not_shown(url: str) -> None:
 
 
 async def test_overlapping_caps_do_not_deadlock(
-    books: PostgresAccountStore, books_in: At, url: str
+    store: PostgresAccountStore, books_in: At, url: str
 ) -> None:
     project = project_scope(KEY.project)
     scopes = [(ALL, Cap(10**9)), (OWN, Cap(10**9)), (project, Cap(10**9, "tokens"))]
     orders = list(permutations(scopes))
-    replicas = [books, books_in(url), books_in(url)]
+    replicas = [store, books_in(url), books_in(url)]
 
     async def spend(number: int) -> None:
         replica, caps = replicas[number % 3], orders[number % 6]
@@ -297,45 +297,45 @@ async def test_overlapping_caps_do_not_deadlock(
         )
 
     await asyncio.gather(*(spend(number) for number in range(18)))
-    await books.sweep()
-    assert await standing(books) == (18 * 6 * 4, 0)
-    assert await standing(books, project, "tokens") == (18 * 6 * 8, 0)
-    assert len(await booked(books)) == 18 * 8
+    await store.sweep()
+    assert await standing(store) == (18 * 6 * 4, 0)
+    assert await standing(store, project, "tokens") == (18 * 6 * 8, 0)
+    assert len(await booked(store)) == 18 * 8
     assert (
         tell(url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         == "0"
     )
 
 
-async def test_days_are_utc_days_on_the_server_clock(books: PostgresAccountStore, url: str) -> None:
+async def test_days_are_utc_days_on_the_server_clock(store: PostgresAccountStore, url: str) -> None:
     daily = (OWN, Cap(10, period="day"))
     set_clock(url, "2026-12-31 23:59:59+00")
-    assert await books.reserve(claim("old", 10, daily), LONG) is None
-    full = await books.reserve(claim("next", 10, daily), LONG)
+    assert await store.reserve(claim("old", 10, daily), LONG) is None
+    full = await store.reserve(claim("next", 10, daily), LONG)
     midnight = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
     assert full == CapReached(*daily, spent=0, reserved=10, resets_at=midnight)
     set_clock(url, "2027-01-01 00:00:01+00")
-    assert await books.reserve(claim("next", 10, daily), LONG) is None
-    await books.settle([settled("old", 9), settled("next", 8)])
-    rows = await booked(books)
+    assert await store.reserve(claim("next", 10, daily), LONG) is None
+    await store.settle([settled("old", 9), settled("next", 8)])
+    rows = await booked(store)
     assert [rows[id].day for id in ("old", "next")] == ["2026-12-31", "2027-01-01"]
-    assert await standing(books) == (8, 0)
+    assert await standing(store) == (8, 0)
 
 
-async def test_a_new_cap_uses_the_server_clock(books: PostgresAccountStore, url: str) -> None:
+async def test_a_new_cap_uses_the_server_clock(store: PostgresAccountStore, url: str) -> None:
     for day, cost in (("2026-11-30", 1), ("2026-12-01", 2), ("2026-12-02", 4)):
         set_clock(url, f"{day} 00:00:00+00")
-        await books.reserve(claim(day, cost), LONG)
-        await books.settle([settled(day, cost)])
-    await books.reserve(claim("runs", 8), LONG)
+        await store.reserve(claim(day, cost), LONG)
+        await store.settle([settled(day, cost)])
+    await store.reserve(claim("runs", 8), LONG)
     caps = [(OWN, Cap(1_000, period=period)) for period in ("day", "month", "total")]
-    assert await books.reserve(claim("r", 1, *caps), LONG) is None
-    found = [(one.period, one.spent, one.reserved) for one in await books.counters()]
+    assert await store.reserve(claim("r", 1, *caps), LONG) is None
+    found = [(one.period, one.spent, one.reserved) for one in await store.counters()]
     assert found == [("2026-12-02", 4, 9), ("2026-12", 6, 9), ("total", 7, 9)]
 
 
 @pytest.mark.parametrize("model", ["gpt\0", "half \ud83d of one", "größer"])
-async def test_a_model_may_have_any_name(books: PostgresAccountStore, model: str) -> None:
-    assert await books.reserve(claim("r1", 10, TOTAL, model=model), LONG) is None
-    await books.settle([settled("r1", 7)])
-    assert list(await booked(books)) == ["r1"]
+async def test_a_model_may_have_any_name(store: PostgresAccountStore, model: str) -> None:
+    assert await store.reserve(claim("r1", 10, TOTAL, model=model), LONG) is None
+    await store.settle([settled("r1", 7)])
+    assert list(await booked(store)) == ["r1"]

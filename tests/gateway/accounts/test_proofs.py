@@ -1,7 +1,6 @@
-"""Spend never passes a cap and every request has one row, whatever happens at the same time.
+"""Spending never exceeds a cap and every request has one row, under any concurrency.
 
-Real stores and real processes; what is counted is compared with what the processes wrote down
-themselves.
+Real stores and real processes; the result is compared with what the processes logged.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ def names(done: Sequence[Done], step: str) -> set[str]:
     return {one.id for one in done if one.step == step}
 
 
-async def ledger_total(books: AccountStore) -> int:
-    return sum(row.charge.micro_dollars for row in (await booked(books)).values())
+async def ledger_total(store: AccountStore) -> int:
+    return sum(row.charge.micro_dollars for row in (await booked(store)).values())
 
 
 # Many processes
@@ -95,7 +94,7 @@ async def test_leases_of_killed_processes_expire(
     blank: AccountStore, address: str, tmp_path: Path
 ) -> None:
     lease = 1.0
-    cap = 10**9  # nobody comes to the end of it
+    cap = 10**9  # far more than can be done
     await blank.add_key(KEY, SECRET, [Cap(cap)])
     orders = Orders(
         *(address, str(tmp_path), PROCESSES), requests=9_999, at_once=3, lease=lease, lives=0.8
@@ -114,21 +113,21 @@ async def test_leases_of_killed_processes_expire(
     await the_whole_rest_can_be_spent(blank, cap)
 
 
-async def until_nothing_is_reserved(books: AccountStore, lease: float) -> None:
+async def until_nothing_is_reserved(store: AccountStore, lease: float) -> None:
     async with asyncio.timeout(lease + 10):
-        while (await standing(books))[1]:
+        while (await standing(store))[1]:
             await asyncio.sleep(0.05)
-            await books.sweep()
+            await store.sweep()
 
 
-async def the_whole_rest_can_be_spent(books: AccountStore, cap: int) -> None:
-    spent, _ = await standing(books)
+async def the_whole_rest_can_be_spent(store: AccountStore, cap: int) -> None:
+    spent, _ = await standing(store)
     assert spent < cap, "there is no rest to look for"
     rest = cap - spent
     assert isinstance(
-        await books.reserve(claim("more", rest + 1, (OWN, Cap(cap))), LONG), CapReached
+        await store.reserve(claim("more", rest + 1, (OWN, Cap(cap))), LONG), CapReached
     )
-    assert await books.reserve(claim("rest", rest, (OWN, Cap(cap))), LONG) is None
+    assert await store.reserve(claim("rest", rest, (OWN, Cap(cap))), LONG) is None
 
 
 async def test_repeated_and_reordered_settlements_count_once(replica: Replica) -> None:
@@ -138,7 +137,7 @@ async def test_repeated_and_reordered_settlements_count_once(replica: Replica) -
     ids = [f"r{number}" for number in range(60)]
     for number, id in enumerate(ids):
         assert await both[0].reserve(claim(id, 100, (OWN, Cap(CAP))), LONG) is None
-        # A third of them is late: charged in full by the time that they are settled.
+        # A third of the settlements are late: these are already charged in full.
         assert await both[0].mark_sent(id, LONG if number % 3 else OVER)
     await both[1].sweep()
     came_to = {id: chance.randint(1, 100) for id in ids}
@@ -153,35 +152,35 @@ async def test_repeated_and_reordered_settlements_count_once(replica: Replica) -
     }
 
 
-# A server that goes and comes back
+# Outages
 
 
 async def test_an_outage_of_the_server_loses_nothing(service: Service, tmp_path: Path) -> None:
-    books = create_store(service.url, tmp_path)
-    cap = 5 * CAP  # so that there is something left to do after each time
-    await books.add_key(KEY, SECRET, [Cap(cap)])
+    store = create_store(service.url, tmp_path)
+    cap = 5 * CAP  # so that work remains after each outage
+    await store.add_key(KEY, SECRET, [Cap(cap)])
     orders = Orders(service.url, str(tmp_path), 4, requests=180, at_once=2, waits=True)
     hammering = asyncio.create_task(asyncio.to_thread(hammered, orders))
     for _ in range(2):
-        await until_more_is_spent(books)
+        await until_more_is_spent(store)
         await asyncio.to_thread(service.stop)
         with pytest.raises(AccountStoreUnavailableError):
-            await books.reserve(claim("away", 1, (OWN, Cap(cap))), LONG)
+            await store.reserve(claim("away", 1, (OWN, Cap(cap))), LONG)
         await asyncio.to_thread(service.start)
     done = await hammering
     spent = total(done, "sent")
     assert cap - 100 < spent <= cap
-    assert await standing(books) == (spent, 0)
-    assert await ledger_total(books) == spent == total(done, "settled")
-    assert set(await booked(books)) == names(done, "reserved")
-    await books.close()
+    assert await standing(store) == (spent, 0)
+    assert await ledger_total(store) == spent == total(done, "settled")
+    assert set(await booked(store)) == names(done, "reserved")
+    await store.close()
 
 
-async def until_more_is_spent(books: AccountStore) -> None:
+async def until_more_is_spent(store: AccountStore) -> None:
     before = None
     async with asyncio.timeout(20):
-        while before is None or await standing(books) <= before:
-            before = before or await standing(books)
+        while before is None or await standing(store) <= before:
+            before = before or await standing(store)
             await asyncio.sleep(0.01)
 
 
@@ -189,30 +188,30 @@ async def test_a_store_is_unavailable_until_its_server_starts(
     service: Service, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(service.stop)
-    books = create_store(service.url, tmp_path)
+    store = create_store(service.url, tmp_path)
     for _ in range(2):
         with pytest.raises(AccountStoreUnavailableError):
-            await books.open()
+            await store.open()
         with pytest.raises(AccountStoreUnavailableError):
-            await books.reserve(claim("r", 1, (OWN, Cap(CAP))), LONG)
+            await store.reserve(claim("r", 1, (OWN, Cap(CAP))), LONG)
     await asyncio.to_thread(service.start)
-    await books.add_key(KEY, SECRET)
-    assert await books.reserve(claim("r", 1, (OWN, Cap(CAP))), LONG) is None
-    assert await standing(books) == (0, 1)
-    await books.close()
+    await store.add_key(KEY, SECRET)
+    assert await store.reserve(claim("r", 1, (OWN, Cap(CAP))), LONG) is None
+    assert await standing(store) == (0, 1)
+    await store.close()
 
 
-# Whatever is asked for: the same as a plain model
+# Comparison with a reference model
 
 
-# Looking for the shortest failure would take minutes on a real store.
+# Shrinking would take minutes on a real store.
 STEPS = settings(max_examples=60, stateful_step_count=40, phases=[Phase.generate])
 
 
 class Steps(RuleBasedStateMachine):
-    """Any steps on two views of the same books, beside a plain model of them.
+    """Random operations on two connections to a store, compared with a reference model.
 
-    A lease runs for ever or is over at once, so that no clock decides.
+    A lease never expires or expires immediately, so that the clock does not matter.
     """
 
     both: tuple[AccountStore, AccountStore]
@@ -283,13 +282,13 @@ class Steps(RuleBasedStateMachine):
 
     @rule(id=ids, view=views)
     def renew_the_key(self, id: str, view: int) -> None:
-        """The old one claims nothing from now on; what it claimed before goes on."""
-        books, old = self.both[view], self.key
-        self.runner.run(books.revoke(old.name))
+        """The old key can no longer reserve; its running requests continue."""
+        store, old = self.both[view], self.key
+        self.runner.run(store.revoke(old.name))
         self.model.keys.remove(old.id)
         asked = claim(self.name(id), key=old)
         assert (
-            self.runner.run(books.reserve(asked, LONG))
+            self.runner.run(store.reserve(asked, LONG))
             == self.model.reserve(asked)
             == ReservationInvalid()
         )
@@ -297,15 +296,15 @@ class Steps(RuleBasedStateMachine):
 
     @rule(view=views)
     def look(self, view: int) -> None:
-        """Not after every step: what is over is found by other steps too, not only by a sweep."""
+        """Not after every operation: other operations must end expired leases too."""
         self.runner.run(self.compare(self.both[view]))
 
     def teardown(self) -> None:
         self.runner.run(self.compare(self.both[0]))
 
-    async def compare(self, books: AccountStore) -> None:
-        await books.sweep()
-        found = [one for one in await books.counters() if one.scope in self.scopes]
+    async def compare(self, store: AccountStore) -> None:
+        await store.sweep()
+        found = [one for one in await store.counters() if one.scope in self.scopes]
         for one in found:
             expected = (
                 self.model.spent(one.scope, one.unit),
@@ -314,7 +313,7 @@ class Steps(RuleBasedStateMachine):
             assert (one.spent, one.reserved) == expected, one
         assert {counter_name(one.scope, one.unit, one.period) for one in found} >= self.model.named
         mine = f"{self.number}-"
-        rows = {id: row for id, row in (await booked(books)).items() if id.startswith(mine)}
+        rows = {id: row for id, row in (await booked(store)).items() if id.startswith(mine)}
         assert {id: (row.state, row.charge) for id, row in rows.items()} == self.model.ledger
 
 
@@ -328,17 +327,17 @@ def test_every_sequence_of_operations_matches_the_reference_model(
             runner = started
 
         run_state_machine_as_test(OnThisStore, settings=STEPS)
-        for books in OnThisStore.both:
-            started.run(books.close())
+        for store in OnThisStore.both:
+            started.run(store.close())
 
 
-# What is seen at the same time could have happened one after the other
+# Linearizability
 
 
 async def test_concurrent_operations_are_linearizable(
-    books: AccountStore, address: str, tmp_path: Path
+    store: AccountStore, address: str, tmp_path: Path
 ) -> None:
-    assert await books.keys() == [KEY]
+    assert await store.keys() == [KEY]
     histories = await asyncio.to_thread(recorded, address, tmp_path, rounds=25)
     for steps in histories:
         assert order(steps, Model({KEY.id})) is not None, "\n".join(map(str, steps))
@@ -363,32 +362,32 @@ def test_a_history_that_is_not_linearizable_is_detected() -> None:
     assert not possible(seen(first, 0, 2, ReservationInvalid()))
 
 
-# The edge of a period
+# The end of a period
 
 
 NEW_YEAR = 1_798_761_600.0
-"""The first moment of 2027."""
+"""The start of 2027."""
 
 
 async def test_the_store_clock_decides_the_period(tmp_path: Path) -> None:
     now = NEW_YEAR - 0.5
-    books = SqliteAccountStore(tmp_path / "accounts.sqlite3", lambda: now)
-    await books.add_key(KEY, SECRET)
+    store = SqliteAccountStore(tmp_path / "accounts.sqlite3", lambda: now)
+    await store.add_key(KEY, SECRET)
     caps = [(OWN, Cap(10, "dollars", period)) for period in ("day", "month")]
-    assert await books.reserve(claim("old", 9, *caps), LONG) is None
-    refused = await books.reserve(claim("new", 9, *caps), LONG)
+    assert await store.reserve(claim("old", 9, *caps), LONG) is None
+    refused = await store.reserve(claim("new", 9, *caps), LONG)
     assert refused == CapReached(OWN, caps[0][1], 0, 9, NEW_YEAR)
     now = NEW_YEAR
-    assert await books.reserve(claim("new", 9, *caps), LONG) is None
-    await books.mark_sent("old", LONG)
-    await books.settle([settled("old", 8)])
-    assert [(one.period, one.spent, one.reserved) for one in await books.counters()] == [
+    assert await store.reserve(claim("new", 9, *caps), LONG) is None
+    await store.mark_sent("old", LONG)
+    await store.settle([settled("old", 8)])
+    assert [(one.period, one.spent, one.reserved) for one in await store.counters()] == [
         *(("2027-01-01", 0, 9), ("2027-01", 0, 9)),
     ]
-    assert (await booked(books))["old"].day == "2026-12-31"
+    assert (await booked(store))["old"].day == "2026-12-31"
     now = NEW_YEAR - 0.5
-    assert {(one.spent, one.reserved) for one in await books.counters()} == {(8, 0)}
-    await books.close()
+    assert {(one.spent, one.reserved) for one in await store.counters()} == {(8, 0)}
+    await store.close()
 
 
 async def test_a_gateway_with_a_wrong_clock_counts_in_the_same_period(

@@ -1,4 +1,4 @@
-"""What books show, whichever store keeps them."""
+"""Queries, in every store."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from tests.support.accounts.reservations import KEY, LONG, OVER, TEN, bill, book
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_ledger_row_has_key_model_and_charge(books: AccountStore) -> None:
+async def test_a_ledger_row_has_key_model_and_charge(store: AccountStore) -> None:
     before = datetime.now(UTC)
-    await books.reserve(claim("r", 9, TEN, model="gpt", upstream="west", tokens=50), LONG)
+    await store.reserve(claim("r", 9, TEN, model="gpt", upstream="west", tokens=50), LONG)
     after = datetime.now(UTC)
-    await books.mark_sent("r", LONG)
+    await store.mark_sent("r", LONG)
     came_to = Charge(Usage(input=40, cached=30, output=5, written=6), 0, is_unpriced=True)
-    await books.settle([Settlement("r", came_to, is_estimated=True)])
-    row = (await booked(books))["r"]
+    await store.settle([Settlement("r", came_to, is_estimated=True)])
+    row = (await booked(store))["r"]
     assert (row.key, row.key_name, row.project) == (KEY.id, "anna", "blue")
     assert (row.model, row.upstream) == ("gpt", "west")
     assert (row.charge, row.state, row.is_estimated) == (came_to, "settled", True)
-    # Clocks of two machines, or of two libraries, differ by a little.
+    # The clocks of two machines may differ a little.
     assert before.timestamp() - 1 <= row.time <= after.timestamp() + 1
     assert row.day == period_name("day", row.time)
 
 
-async def test_totals_can_be_grouped_by_every_column(books: AccountStore) -> None:
+async def test_totals_can_be_grouped_by_every_column(store: AccountStore) -> None:
     other = ApiKey("k_2", "ben", "red", created=KEY.created + 1)
-    await books.add_key(other, hash_secret("other"))
+    await store.add_key(other, hash_secret("other"))
     asked = [("a", KEY, "gpt", 3), ("b", KEY, "gpt", 4), ("c", KEY, "o1", 5), ("d", other, "o1", 6)]
     for id, whose, model, cost in asked:
-        await books.reserve(claim(id, cost, key=whose, model=model), LONG)
-        await books.settle([settled(id, cost, 10)])
-    by_model = await books.totals(["model"])
+        await store.reserve(claim(id, cost, key=whose, model=model), LONG)
+        await store.settle([settled(id, cost, 10)])
+    by_model = await store.totals(["model"])
     assert [(one.group, one.requests, one.charge) for one in by_model] == [
         (("gpt",), 2, _sum(7, 2)),
         (("o1",), 2, _sum(11, 2)),
     ]
-    both = await books.totals(["project", "model"])
+    both = await store.totals(["project", "model"])
     assert [(one.group, one.charge.micro_dollars) for one in both] == [
         *((("blue", "gpt"), 7), (("blue", "o1"), 5), (("red", "o1"), 6)),
     ]
-    assert [(one.group, one.requests) for one in await books.totals(["key"])] == [
+    assert [(one.group, one.requests) for one in await store.totals(["key"])] == [
         *((("k_1",), 3), (("k_2",), 1)),
     ]
-    assert [(one.group, one.requests) for one in await books.totals([])] == [((), 4)]
-    assert [one.group for one in await books.totals(["upstream", "state"])] == [("main", "settled")]
+    assert [(one.group, one.requests) for one in await store.totals([])] == [((), 4)]
+    assert [one.group for one in await store.totals(["upstream", "state"])] == [("main", "settled")]
 
 
 def _sum(cost: int, requests: int) -> Charge:
@@ -63,15 +63,15 @@ def _sum(cost: int, requests: int) -> Charge:
     return Charge(Usage(one.input * requests, 0, one.output * requests), cost)
 
 
-async def test_totals_mark_unpriced_and_presumed_requests(books: AccountStore) -> None:
+async def test_totals_mark_unpriced_and_presumed_requests(store: AccountStore) -> None:
     for id in ("priced", "unpriced", "presumed", "refunded"):
-        await books.reserve(claim(id, 5), OVER if id == "refunded" else LONG)
-        await books.mark_sent(id, OVER if id == "presumed" else LONG)
-    await books.settle([settled("priced", 2), Settlement("unpriced", Charge(is_unpriced=True))])
-    await books.sweep()
-    (total,) = await books.totals(["day"])
+        await store.reserve(claim(id, 5), OVER if id == "refunded" else LONG)
+        await store.mark_sent(id, OVER if id == "presumed" else LONG)
+    await store.settle([settled("priced", 2), Settlement("unpriced", Charge(is_unpriced=True))])
+    await store.sweep()
+    (total,) = await store.totals(["day"])
     assert (total.requests, total.charge, total.presumed) == (4, Charge(Usage(), 7, True), 1)
-    by_state = {one.group[0]: one for one in await books.totals(["state"])}
+    by_state = {one.group[0]: one for one in await store.totals(["state"])}
     assert {state: one.requests for state, one in by_state.items()} == {
         "presumed": 1,
         "refunded": 1,
@@ -92,33 +92,33 @@ async def test_an_empty_store_has_no_rows(blank: AccountStore) -> None:
     assert await blank.sweep() == 0
 
 
-async def test_first_and_last_day_are_included(books: AccountStore) -> None:
-    await books.reserve(claim("r", 5), LONG)
-    await books.settle([settled("r", 5)])
-    (day,) = {date.fromisoformat(row.day) for row in (await booked(books)).values()}
+async def test_first_and_last_day_are_included(store: AccountStore) -> None:
+    await store.reserve(claim("r", 5), LONG)
+    await store.settle([settled("r", 5)])
+    (day,) = {date.fromisoformat(row.day) for row in (await booked(store)).values()}
     before, after = day - timedelta(days=1), day + timedelta(days=1)
     spans = [(day, day), (before, None), (None, day), (after, None), (None, before), (None, None)]
-    seen = [len(await books.totals(["day"], since, until)) for since, until in spans]
+    seen = [len(await store.totals(["day"], since, until)) for since, until in spans]
     assert seen == [1, 1, 1, 0, 0, 1]
-    rows = [len([row async for row in books.rows(since, until)]) for since, until in spans]
+    rows = [len([row async for row in store.rows(since, until)]) for since, until in spans]
     assert rows == seen
 
 
-async def test_a_long_ledger_is_read_in_pages(books: AccountStore) -> None:
+async def test_a_long_ledger_is_read_in_pages(store: AccountStore) -> None:
     names = [f"r{number}" for number in range(1_200)]
     for part in range(0, len(names), 200):
         some = names[part : part + 200]
-        await asyncio.gather(*(books.reserve(claim(name, 1), LONG) for name in some))
-        await books.settle([settled(name, 1) for name in some])
-    rows = await booked(books)
+        await asyncio.gather(*(store.reserve(claim(name, 1), LONG) for name in some))
+        await store.settle([settled(name, 1) for name in some])
+    rows = await booked(store)
     assert sorted(rows) == sorted(names)
-    assert sum(one.requests for one in await books.totals(["day"])) == 1_200
+    assert sum(one.requests for one in await store.totals(["day"])) == 1_200
 
 
-async def test_results_can_be_serialized_as_json(books: AccountStore) -> None:
-    await books.reserve(claim("r", 5, TEN), LONG)
-    await books.settle([settled("r", 5)])
-    rows = (await booked(books)).values()
-    read = [*map(asdict, await books.keys()), *map(asdict, await books.counters())]
-    read += [*map(asdict, await books.totals(["day"])), *map(asdict, rows)]
+async def test_results_can_be_serialized_as_json(store: AccountStore) -> None:
+    await store.reserve(claim("r", 5, TEN), LONG)
+    await store.settle([settled("r", 5)])
+    rows = (await booked(store)).values()
+    read = [*map(asdict, await store.keys()), *map(asdict, await store.counters())]
+    read += [*map(asdict, await store.totals(["day"])), *map(asdict, rows)]
     assert json.loads(json.dumps(read))[0]["name"] == "anna"

@@ -1,4 +1,4 @@
-"""What only Redis has: it can forget, be evicted, lose its scripts, and be shared with others."""
+"""Behaviour of the Redis store only: lost data, eviction, lost scripts, shared servers."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def _server() -> Iterator[Valkey]:
 
 @pytest.fixture
 def server(_server: Valkey) -> Valkey:
-    """A server for this module alone, which has forgotten everything."""
+    """An empty server for this module."""
     _server.flush()
     return _server
 
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[RedisAccountStore]:
-    books = RedisAccountStore(url)
+    store = RedisAccountStore(url)
     try:
-        await books.open()
-        yield books
+        await store.open()
+        yield store
     finally:
-        await books.close()
+        await store.close()
 
 
 async def _open_once(url: str) -> None:
@@ -69,14 +69,14 @@ async def _open_once(url: str) -> None:
 
 
 @pytest.fixture
-async def books(server: Valkey) -> AsyncIterator[RedisAccountStore]:
-    async with opened(server.url) as books:
-        await books.add_key(KEY, SECRET)
-        yield books
+async def store(server: Valkey) -> AsyncIterator[RedisAccountStore]:
+    async with opened(server.url) as store:
+        await store.add_key(KEY, SECRET)
+        yield store
 
 
 def forget(server: Valkey, *patterns: str) -> None:
-    """Delete names by hand."""
+    """Delete keys of the server."""
     for pattern in patterns:
         with redis.Redis.from_url(server.url) as client:
             names = list(client.scan_iter(pattern.replace("{", "\\{"), count=1_000))
@@ -84,41 +84,41 @@ def forget(server: Valkey, *patterns: str) -> None:
             client.delete(*names)
 
 
-# A server that forgets
+# Lost data
 
 
-async def test_a_flushed_server_has_no_keys(server: Valkey, books: RedisAccountStore) -> None:
-    await books.reserve(claim("r", 6, TEN), LONG)
-    await books.mark_sent("r", LONG)
+async def test_a_flushed_server_has_no_keys(server: Valkey, store: RedisAccountStore) -> None:
+    await store.reserve(claim("r", 6, TEN), LONG)
+    await store.mark_sent("r", LONG)
     server.flush()
-    assert await books.reserve(claim("s", 1, TEN), LONG) == ReservationInvalid()
-    assert await books.mark_sent("r", LONG) is False
-    await books.settle([settled("r", 5)])
-    assert await booked(books) == {}
-    assert await books.counters() == []
-    await books.add_key(KEY, SECRET)
-    assert await books.reserve(claim("s", 10, TEN), LONG) is None
+    assert await store.reserve(claim("s", 1, TEN), LONG) == ReservationInvalid()
+    assert await store.mark_sent("r", LONG) is False
+    await store.settle([settled("r", 5)])
+    assert await booked(store) == {}
+    assert await store.counters() == []
+    await store.add_key(KEY, SECRET)
+    assert await store.reserve(claim("s", 10, TEN), LONG) is None
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_data_survives_a_server_restart(
-    server: Valkey, books: RedisAccountStore, how: signal.Signals
+    server: Valkey, store: RedisAccountStore, how: signal.Signals
 ) -> None:
-    await books.reserve(claim("booked", 3, TEN), LONG)
-    await books.settle([settled("booked", 2)])
-    await books.reserve(claim("under way", 6, TEN), LONG)
+    await store.reserve(claim("booked", 3, TEN), LONG)
+    await store.settle([settled("booked", 2)])
+    await store.reserve(claim("under way", 6, TEN), LONG)
     server.stop(how)
     try:
         with pytest.raises(AccountStoreUnavailableError, match="is unavailable"):
-            await books.reserve(claim("r", 1, TEN), LONG)
+            await store.reserve(claim("r", 1, TEN), LONG)
         with pytest.raises(AccountStoreUnavailableError, match="is unavailable"):
-            await books.settle([settled("under way", 5)])
+            await store.settle([settled("under way", 5)])
     finally:
         server.start()
-    assert await books.reserve(claim("r", 3, TEN), LONG) == CapReached(OWN, Cap(10), 2, 6, None)
-    await books.settle([settled("under way", 5)])
-    assert await standing(books) == (7, 0)
-    assert set(await booked(books)) == {"booked", "under way"}
+    assert await store.reserve(claim("r", 3, TEN), LONG) == CapReached(OWN, Cap(10), 2, 6, None)
+    await store.settle([settled("under way", 5)])
+    assert await standing(store) == (7, 0)
+    assert set(await booked(store)) == {"booked", "under way"}
 
 
 async def test_a_store_works_once_its_server_starts(server: Valkey) -> None:
@@ -136,38 +136,38 @@ async def test_a_store_works_once_its_server_starts(server: Valkey) -> None:
     await late.close()
 
 
-async def test_a_missing_counter_is_summed_once(server: Valkey, books: RedisAccountStore) -> None:
+async def test_a_missing_counter_is_summed_once(server: Valkey, store: RedisAccountStore) -> None:
     for id, cost in (("settled", 4), ("sent", 3), ("runs", 2), ("given back", 1)):
-        await books.reserve(claim(id, cost, TEN, DAILY, tokens=100), LONG)
-    await books.settle([settled("settled", 1, 40)])
-    await books.mark_sent("sent", OVER)
-    await books.reserve(claim("given back", 1, TEN, DAILY, tokens=100), OVER)
-    await books.sweep()
-    assert await standing(books) == (4, 2)
+        await store.reserve(claim(id, cost, TEN, DAILY, tokens=100), LONG)
+    await store.settle([settled("settled", 1, 40)])
+    await store.mark_sent("sent", OVER)
+    await store.reserve(claim("given back", 1, TEN, DAILY, tokens=100), OVER)
+    await store.sweep()
+    assert await standing(store) == (4, 2)
     forget(server, "{brim}:counters:*", "{brim}:totals:*")
     async with opened(server.url) as other:
-        both = (books, other) * 8
+        both = (store, other) * 8
         claims = [claim(f"r{number}", 1, TEN, DAILY, tokens=1) for number in range(len(both))]
         found = await asyncio.gather(
             *(one.reserve(asked, LONG) for one, asked in zip(both, claims, strict=True))
         )
     assert [one for one in found if one is not None] == [CapReached(OWN, Cap(10), 4, 6, None)] * 12
-    assert await standing(books) == (4, 6)
-    assert await standing(books, ALL, "tokens") == (140, 104)
+    assert await standing(store) == (4, 6)
+    assert await standing(store, ALL, "tokens") == (140, 104)
 
 
 async def test_a_rejected_reservation_also_restores_a_counter(
-    server: Valkey, books: RedisAccountStore
+    server: Valkey, store: RedisAccountStore
 ) -> None:
-    await books.reserve(claim("r", 9, TEN), LONG)
-    await books.settle([settled("r", 9)])
+    await store.reserve(claim("r", 9, TEN), LONG)
+    await store.settle([settled("r", 9)])
     forget(server, "{brim}:counters:*")
     for _ in range(2):
-        assert await books.reserve(claim("s", 2, TEN), LONG) == CapReached(OWN, Cap(10), 9, 0, None)
+        assert await store.reserve(claim("s", 2, TEN), LONG) == CapReached(OWN, Cap(10), 9, 0, None)
 
 
 async def test_a_new_cap_counts_the_days_of_its_period(
-    server: Valkey, books: RedisAccountStore
+    server: Valkey, store: RedisAccountStore
 ) -> None:
     today = datetime.now(UTC).date()
     other = today.replace(day=2 if today.day == 1 else 1)
@@ -175,46 +175,46 @@ async def test_a_new_cap_counts_the_days_of_its_period(
         row = f'[1.5,"settled",false,[0,0,0,0,3,false],["{KEY.id}","anna","blue","gpt","main"]]'
         server.tell("HSET", f"{{brim}}:rows:{day}", f"on {day}", row)
         server.tell("SADD", "{brim}:days", str(day))
-    await books.reserve(claim("runs", 5), LONG)
+    await store.reserve(claim("runs", 5), LONG)
     caps = [(OWN, Cap(1_000, period=period)) for period in ("day", "month", "total")]
-    assert await books.reserve(claim("r", 1, *caps), LONG) is None
-    found = [(one.period, one.spent, one.reserved) for one in await books.counters()]
+    assert await store.reserve(claim("r", 1, *caps), LONG) is None
+    found = [(one.period, one.spent, one.reserved) for one in await store.counters()]
     assert found == [(f"{today}", 3, 6), (f"{today:%Y-%m}", 6, 6), ("total", 9, 6)]
 
 
 async def test_a_row_is_corrected_without_its_counter(
-    server: Valkey, books: RedisAccountStore
+    server: Valkey, store: RedisAccountStore
 ) -> None:
-    await books.reserve(claim("r", 9, TEN), LONG)
-    await books.mark_sent("r", OVER)
-    await books.sweep()
+    await store.reserve(claim("r", 9, TEN), LONG)
+    await store.mark_sent("r", OVER)
+    await store.sweep()
     forget(server, "{brim}:counters:*", "{brim}:totals:*")
-    await books.settle([settled("r", 2)])
-    assert await books.reserve(claim("s", 8, TEN), LONG) is None
-    assert await standing(books) == (2, 8)
+    await store.settle([settled("r", 2)])
+    assert await store.reserve(claim("s", 8, TEN), LONG) is None
+    assert await standing(store) == (2, 8)
 
 
-async def test_missing_totals_are_summed_again(server: Valkey, books: RedisAccountStore) -> None:
+async def test_missing_totals_are_summed_again(server: Valkey, store: RedisAccountStore) -> None:
     for number in range(5):
-        await books.reserve(claim(f"r{number}", 5, model=f"m{number % 2}"), LONG)
-        await books.settle([settled(f"r{number}", number, 10)])
-    before = await books.totals(["model", "state"])
+        await store.reserve(claim(f"r{number}", 5, model=f"m{number % 2}"), LONG)
+        await store.settle([settled(f"r{number}", number, 10)])
+    before = await store.totals(["model", "state"])
     forget(server, "{brim}:totals:*")
-    assert await books.totals(["model", "state"]) == before
+    assert await store.totals(["model", "state"]) == before
     forget(server, "{brim}:totals:*")
-    await books.reserve(claim("more", 5, model="m0"), LONG)
-    await books.settle([settled("more", 1)])
-    assert [one.requests for one in await books.totals(["model"])] == [4, 2]
+    await store.reserve(claim("more", 5, model="m0"), LONG)
+    await store.settle([settled("more", 1)])
+    assert [one.requests for one in await store.totals(["model"])] == [4, 2]
 
 
-async def test_missing_scripts_are_loaded_again(server: Valkey, books: RedisAccountStore) -> None:
+async def test_missing_scripts_are_loaded_again(server: Valkey, store: RedisAccountStore) -> None:
     server.tell("SCRIPT", "FLUSH")
-    asked = [books.reserve(claim(f"r{number}", 1, TEN), LONG) for number in range(12)]
+    asked = [store.reserve(claim(f"r{number}", 1, TEN), LONG) for number in range(12)]
     taken = [one is None for one in await asyncio.gather(*asked)]
     assert taken == [True] * 10 + [False] * 2
 
 
-# A server that cannot keep books
+# Unsuitable servers
 
 
 async def test_a_server_that_evicts_keys_is_rejected(server: Valkey) -> None:
@@ -228,13 +228,13 @@ async def test_a_server_that_evicts_keys_is_rejected(server: Valkey) -> None:
         server.tell("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 
-async def test_only_counters_expire(server: Valkey, books: RedisAccountStore) -> None:
-    await books.reserve(claim("settled", 1, TEN, DAILY), LONG)
-    await books.settle([settled("settled", 1)])
-    await books.reserve(claim("presumed", 1, TEN, DAILY), LONG)
-    await books.mark_sent("presumed", OVER)
-    await books.sweep()
-    await books.reserve(claim("runs", 1, TEN, DAILY), LONG)
+async def test_only_counters_expire(server: Valkey, store: RedisAccountStore) -> None:
+    await store.reserve(claim("settled", 1, TEN, DAILY), LONG)
+    await store.settle([settled("settled", 1)])
+    await store.reserve(claim("presumed", 1, TEN, DAILY), LONG)
+    await store.mark_sent("presumed", OVER)
+    await store.sweep()
+    await store.reserve(claim("runs", 1, TEN, DAILY), LONG)
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
         ending = {name for name in client.scan_iter() if client.ttl(name) != -1}
     assert {name.rsplit(":", 1)[0] for name in ending} == {"{brim}:counters"}
@@ -242,9 +242,9 @@ async def test_only_counters_expire(server: Valkey, books: RedisAccountStore) ->
 
 async def test_a_server_with_hidden_settings_is_accepted() -> None:
     with valkey.serving("--rename-command", "CONFIG", "") as server:
-        async with opened(server.url) as books:
-            await books.add_key(KEY, SECRET)
-            assert await books.keys() == [KEY]
+        async with opened(server.url) as store:
+            await store.add_key(KEY, SECRET)
+            assert await store.keys() == [KEY]
 
 
 async def test_a_newer_schema_is_rejected_and_not_changed(server: Valkey) -> None:
@@ -254,36 +254,36 @@ async def test_a_newer_schema_is_rejected_and_not_changed(server: Valkey) -> Non
 
 
 async def test_settlements_succeed_when_memory_is_full(
-    server: Valkey, books: RedisAccountStore
+    server: Valkey, store: RedisAccountStore
 ) -> None:
-    await books.reserve(claim("r", 6, TEN), LONG)
+    await store.reserve(claim("r", 6, TEN), LONG)
     server.tell("CONFIG", "SET", "maxmemory", "1")
     try:
         with pytest.raises(AccountStoreUnavailableError, match="is not ready"):
-            await books.reserve(claim("s", 1, TEN), LONG)
-        await books.settle([settled("r", 5)])
+            await store.reserve(claim("s", 1, TEN), LONG)
+        await store.settle([settled("r", 5)])
     finally:
         server.tell("CONFIG", "SET", "maxmemory", "0")
-    assert await standing(books) == (5, 0)
-    assert await books.reserve(claim("s", 1, TEN), LONG) is None
+    assert await standing(store) == (5, 0)
+    assert await store.reserve(claim("s", 1, TEN), LONG) is None
 
 
-async def test_a_replica_is_unavailable(server: Valkey, books: RedisAccountStore) -> None:
+async def test_a_replica_is_unavailable(server: Valkey, store: RedisAccountStore) -> None:
     server.tell("CONFIG", "SET", "replica-serve-stale-data", "yes")
     server.tell("REPLICAOF", "127.0.0.1", "1")
     try:
         with pytest.raises(AccountStoreUnavailableError, match="is not ready"):
-            await books.reserve(claim("r", 1, TEN), LONG)
+            await store.reserve(claim("r", 1, TEN), LONG)
     finally:
         server.tell("REPLICAOF", "NO", "ONE")
-    assert await books.reserve(claim("r", 1, TEN), LONG) is None
+    assert await store.reserve(claim("r", 1, TEN), LONG) is None
 
 
-# Connections that break
+# Broken connections
 
 
 class Cutting:
-    """A way to a server that loses answers: what was asked is done, and nobody hears of it."""
+    """A proxy that loses replies: commands run, but their replies are dropped."""
 
     def __init__(self, server: Valkey) -> None:
         self._port = urlsplit(server.url).port
@@ -309,35 +309,35 @@ async def cutting(server: Valkey) -> AsyncIterator[tuple[Cutting, RedisAccountSt
     way = Cutting(server)
     listener = await asyncio.start_server(way.carry, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
-    async with listener, opened(f"redis://127.0.0.1:{port}/0") as books:
-        yield way, books
+    async with listener, opened(f"redis://127.0.0.1:{port}/0") as store:
+        yield way, store
 
 
 async def test_an_operation_with_a_lost_reply_runs_once(server: Valkey) -> None:
-    async with cutting(server) as (way, books):
+    async with cutting(server) as (way, store):
         way.losing = 1
-        await books.add_key(KEY, SECRET)
+        await store.add_key(KEY, SECRET)
         way.losing = 1
-        assert await books.reserve(claim("r", 6, TEN), LONG) is None
-        assert await standing(books) == (0, 6)
+        assert await store.reserve(claim("r", 6, TEN), LONG) is None
+        assert await standing(store) == (0, 6)
         way.losing = 1
-        assert await books.mark_sent("r", LONG)
+        assert await store.mark_sent("r", LONG)
         way.losing = 1
-        await books.settle([settled("r", 5)])
-        assert await standing(books) == (5, 0)
-        assert len(await booked(books)) == 1
+        await store.settle([settled("r", 5)])
+        assert await standing(store) == (5, 0)
+        assert len(await booked(store)) == 1
         way.losing = 1
-        assert (await books.revoke(KEY.name)).id == KEY.id
+        assert (await store.revoke(KEY.name)).id == KEY.id
 
 
 async def test_repeatedly_lost_replies_mean_unavailable(server: Valkey) -> None:
-    async with cutting(server) as (way, books):
-        await books.add_key(KEY, SECRET)
+    async with cutting(server) as (way, store):
+        await store.add_key(KEY, SECRET)
         way.losing = 2
         with pytest.raises(AccountStoreUnavailableError):
-            await books.reserve(claim("r", 6, TEN), LONG)
-        assert await books.reserve(claim("r", 6, TEN), LONG) is None
-        assert await standing(books) == (0, 6)
+            await store.reserve(claim("r", 6, TEN), LONG)
+        assert await store.reserve(claim("r", 6, TEN), LONG) is None
+        assert await standing(store) == (0, 6)
 
 
 @pytest.mark.usefixtures("books")
@@ -354,29 +354,29 @@ async def test_a_silent_server_is_unavailable(server: Valkey) -> None:
     await impatient.close()
 
 
-async def test_a_cancelled_caller_does_not_affect_others(books: RedisAccountStore) -> None:
+async def test_a_cancelled_caller_does_not_affect_others(store: RedisAccountStore) -> None:
     asked = [
-        asyncio.create_task(books.reserve(claim(f"r{number}", 1, TEN), LONG)) for number in range(4)
+        asyncio.create_task(store.reserve(claim(f"r{number}", 1, TEN), LONG)) for number in range(4)
     ]
     await asyncio.sleep(0)
     asked[1].cancel()
     found = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(one) for one in found].count(asyncio.CancelledError) == 1
     assert found.count(None) == 3
-    assert await books.mark_sent("r3", LONG)
+    assert await store.mark_sent("r3", LONG)
 
 
 # Addresses
 
 
 async def test_a_prefix_separates_stores_on_one_server(
-    server: Valkey, books: RedisAccountStore
+    server: Valkey, store: RedisAccountStore
 ) -> None:
     async with opened(f"{server.url}?prefix=staging") as staging:
         assert await staging.keys() == []
         await staging.add_key(KEY, SECRET)
         await staging.reserve(claim("r", 6, TEN), LONG)
-        assert await books.counters() == []
+        assert await store.counters() == []
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
         assert {name.split(":")[0] for name in client.scan_iter()} == {"{brim}", "{staging}"}
 
@@ -385,14 +385,14 @@ async def test_a_password_is_never_shown(server: Valkey) -> None:
     where = urlsplit(server.url)
     for address, kind in (
         ("127.0.0.1:1", AccountStoreUnavailableError),
-        (f"{where.hostname}:{where.port}", AccountStoreError),  # waiting does not mend it
+        (f"{where.hostname}:{where.port}", AccountStoreError),  # retrying cannot help
     ):
-        books = RedisAccountStore(f"redis://ops:hunter2@{address}/0")
+        store = RedisAccountStore(f"redis://ops:hunter2@{address}/0")
         with pytest.raises(AccountStoreError) as raised:
-            await books.open()
+            await store.open()
         assert type(raised.value) is kind
-        assert "hunter2" not in f"{raised.value!r}{books!r}"
-        await books.close()
+        assert "hunter2" not in f"{raised.value!r}{store!r}"
+        await store.close()
 
 
 @pytest.mark.parametrize("url", ["redis://ops:hun#ter2@host:6379", "redis://ops:hun/ter2@host"])
@@ -423,7 +423,7 @@ def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path
         create_store("redis://localhost/0", tmp_path)
 
 
-# What scripts work out by themselves
+# Functions of the scripts
 
 
 async def test_days_match_the_calendar(server: Valkey) -> None:

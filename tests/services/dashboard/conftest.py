@@ -13,10 +13,10 @@ from tests.support.gateway.process import Running
 from tests.support.services.browser import Visit, Visiting, apart
 
 NUMBERS = ("/brim/requests", "/brim/spending", "/brim/routes")
-"""What the page asks for beside its own files."""
+"""The data paths of the dashboard."""
 
 
-@pytest.fixture(scope="module")  # its event loop would be in the way of other modules' own
+@pytest.fixture(scope="module")  # its event loop would conflict with those of other modules
 def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -32,7 +32,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Visiting]:
-    """Opens tabs; fails where one of them complained, or asked somebody else."""
+    """Opens tabs; fails if one logged an error, or contacted another host."""
     visits: list[Visit] = []
     hosts: set[str] = set()
 
@@ -56,14 +56,14 @@ def visit(browser: Browser) -> Iterator[Visiting]:
 
 
 def _complaint(said: ConsoleMessage) -> str:
-    """What stands on the console; that the gateway refuses or does not answer is meant."""
+    """Return a console message, unless it is an expected failure of a data path."""
     is_answer = urlsplit(said.location["url"]).path.startswith(NUMBERS)
     return "" if said.text.startswith("Failed to load resource") and is_answer else said.text
 
 
 @pytest.fixture
 def secrets(state: Path) -> dict[str, str]:  # noqa: ARG001 - they are made there
-    """The secrets by name: the operator's, and two clients' who have caps, one next to nothing."""
+    """Secrets by name: an operator, and two clients with caps, one of them nearly zero."""
     return {
         "boss": apart(secret_of, "boss", is_operator=True),
         "alice": apart(secret_of, "alice", "5/day", "9M tokens/month", project="web"),

@@ -1,4 +1,4 @@
-"""The page for everybody: whatever names clients give, with any keyboard, screen and eyes."""
+"""Accessibility and safety: hostile names, keyboards, screens and screen readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.services.browser import TURNS, Visiting, config, rows, sign_i
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 
 
-# Names come from clients
+# Names from clients
 
 
 def test_names_are_shown_as_text(visit: Visiting) -> None:
@@ -53,11 +53,11 @@ def test_the_content_policy_blocks_other_scripts(visit: Visiting) -> None:
         seen.complaints.clear()
 
 
-# For everybody
+# Accessibility
 
 
 def wait_for(page: Page, place: str) -> None:
-    """Until a view has drawn what it shows."""
+    """Wait until a view is drawn."""
     within = "dialog" if "ID" in place else place
     expect(page.locator(f"{within} table").first).to_be_visible()
 

@@ -1,4 +1,4 @@
-"""Who may see the page, and what it tells of money and of models."""
+"""Access to the dashboard, spending and models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.gateway.process import Running, running
 from tests.support.gateway.requests import CHAT, ask, eventually
 from tests.support.services.browser import TURNS, Visiting, apart, config, rows, sign_in, told
 
-# Who may see it
+# Access
 
 
 def test_only_an_operator_key_opens_the_dashboard(visit: Visiting, secrets: dict[str, str]) -> None:
@@ -67,7 +67,7 @@ def test_without_keys_no_sign_in_is_needed(visit: Visiting) -> None:
         expect(page.get_by_text("This gateway has no keys.")).to_be_visible()
 
 
-# Money and models
+# Spending and models
 
 
 def test_spending_is_shown_with_caps(visit: Visiting, secrets: dict[str, str]) -> None:
@@ -132,7 +132,7 @@ def test_keys_with_the_same_name_have_different_labels(
 
 
 def eventually_spent(server: Running, secret: str, requests: int = 3) -> dict[str, Any]:
-    """The spending, once all requests are booked."""
+    """Return the spending once all requests are recorded."""
     found: list[dict[str, Any]] = []
 
     def is_booked() -> bool:

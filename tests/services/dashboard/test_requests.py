@@ -1,4 +1,4 @@
-"""What happens is seen on the page while it happens, and a request can be opened."""
+"""The live list of requests, and an open request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.gateway.process import running
 from tests.support.gateway.requests import CHAT, ask
 from tests.support.services.browser import TURNS, Visit, Visiting, config, rows, sign_in
 
-# What happens is seen
+# The live list
 
 
 def test_requests_appear_and_end_automatically(visit: Visiting) -> None:
@@ -115,7 +115,7 @@ def test_pausing_stops_updates(visit: Visiting) -> None:
         page.get_by_role("button", name="Pause").click()
         expect(page.get_by_role("status")).to_have_text("Paused")
         ask(server, CHAT, "hi")
-        page.get_by_label("Filter requests").fill("scripted")  # draws the list anew
+        page.get_by_label("Filter requests").fill("scripted")  # redraws the list
         expect(rows(page)).to_have_count(1)
         page.get_by_role("button", name="Resume").click()
         expect(rows(page)).to_have_count(2)

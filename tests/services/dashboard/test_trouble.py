@@ -1,4 +1,4 @@
-"""When the gateway is away, silent or without its books, the page says so and keeps what it has."""
+"""The dashboard reports a failing gateway or account store, and keeps its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several clients do at the same time on the same books, and what each of them saw."""
+"""Histories of concurrent operations on one store, as each client saw them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CLIENTS: Final = 4
 
 
 def recorded(address: str, folder: Path, *, rounds: int) -> list[list[Step]]:
-    """Each round is a history of its own: three requests, and one tight cap that all share."""
+    """Record one history per round: three requests that share a tight cap."""
     start = threading.Barrier(CLIENTS)
     clients = [_Client(address, folder, number, rounds, start) for number in range(CLIENTS)]
     for client in clients:
@@ -37,26 +37,26 @@ def recorded(address: str, folder: Path, *, rounds: int) -> list[list[Step]]:
 
 
 def overlap(steps: Sequence[Step]) -> bool:
-    """Whether one was asked for before another was answered."""
+    """Return whether any two operations overlapped."""
     return any(one.asked < other.asked < one.answered for one in steps for other in steps)
 
 
 @dataclass(frozen=True)
 class _Wish:
-    """A step that a client is to do."""
+    """An operation of a client."""
 
     kind: Literal["reserve", "mark_sent", "settle"]
     claim: Reservation
     cost: int
 
-    async def on_books(self, books: AccountStore) -> object:
+    async def on_books(self, store: AccountStore) -> object:
         match self.kind:
             case "reserve":
-                return await books.reserve(self.claim, LONG)
+                return await store.reserve(self.claim, LONG)
             case "mark_sent":
-                return await books.mark_sent(self.claim.id, LONG)
+                return await store.mark_sent(self.claim.id, LONG)
             case "settle":
-                await books.settle([settled(self.claim.id, self.cost)])
+                await store.settle([settled(self.claim.id, self.cost)])
                 return None
 
     def on_model(self, model: Model) -> object:
@@ -92,7 +92,7 @@ def _wish(number: int, chance: random.Random) -> _Wish:
 
 
 class _Client(threading.Thread):
-    """A gateway on a thread and a loop of its own, which begins each round with the others."""
+    """A client on its own thread and event loop that starts each round with the others."""
 
     def __init__(
         self, address: str, folder: Path, number: int, rounds: int, start: threading.Barrier
@@ -109,7 +109,7 @@ class _Client(threading.Thread):
     async def _all(self) -> None:
         await self._books.open()
         for plan in self._plans:
-            self._start_together(30)  # nothing else is on this loop
+            self._start_together(30)  # nothing else runs on this loop
             self.seen.append([await self._step(wish) for wish in plan])
         await self._books.close()
 

@@ -1,7 +1,7 @@
-"""Many processes that spend from one key at once: `python -m tests.support.accounts.load '{…}'`.
+"""Concurrent processes that spend from one key: `python -m tests.support.accounts.load '{…}'`.
 
-One process starts and divides into as many as are asked for, so that they cost one start. Each
-writes what it does to a file of its own, a line before it matters, and prints nothing.
+One process forks into as many as requested, so that imports happen once. Each logs every operation
+to its own file before it takes effect.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Orders:
-    """What the processes are to do."""
+    """The settings of a run."""
 
     address: str
     folder: str
-    """Where each of them writes what it did."""
+    """Folder of the log files."""
     processes: int
     requests: int
-    """How many each of them makes, if it lives that long."""
+    """Requests of each process."""
     at_once: int = 1
     lease: float = 60.0
     lives: float | None = None
-    """At most so many seconds after its start each of them is killed, wherever it is."""
+    """Each process is killed after at most so many seconds."""
     waits: bool = False
-    """Whether they try again for as long as the books are away."""
+    """Whether to retry while the store is unavailable."""
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a process said that it did with a request, in its order."""
+    """A logged operation of a process."""
 
     step: str
     """reserved, sent, settled or full."""
@@ -60,7 +60,7 @@ class Done:
 
 
 def hammered(orders: Orders) -> list[Done]:
-    """Let the processes do it, and read what they did."""
+    """Run the processes, and read their logs."""
     begun = subprocess.run(
         [sys.executable, "-m", __name__, json.dumps(asdict(orders))],
         check=False,
@@ -80,7 +80,7 @@ def said(folder: Path) -> Iterator[Done]:
 
 def main() -> None:
     orders = Orders(**json.loads(sys.argv[1]))
-    create_store(orders.address, Path(orders.folder))  # so that what it needs is imported once
+    create_store(orders.address, Path(orders.folder))  # import before the fork
     children = [_started(orders, number) for number in range(orders.processes)]
     outcomes = [os.waitpid(child, 0)[1] for child in children]
     wanted = {0} if orders.lives is None else {0, signal.SIGKILL}
@@ -106,8 +106,8 @@ def _kill_after(seconds: float) -> None:
 
 
 async def _hammer(orders: Orders, number: int, chance: random.Random, notes: TextIO) -> None:
-    books = create_store(orders.address, Path(orders.folder))
-    spender = _Spender(books, orders, chance, notes)
+    store = create_store(orders.address, Path(orders.folder))
+    spender = _Spender(store, orders, chance, notes)
     caps = await spender.caps()
     if orders.lives is not None:
         _kill_after(orders.lives * chance.random())
@@ -118,16 +118,16 @@ async def _hammer(orders: Orders, number: int, chance: random.Random, notes: Tex
             await spender.spend(id, caps)
 
     await asyncio.gather(*(one_after_the_other() for _ in range(orders.at_once)))
-    await books.close()
+    await store.close()
 
 
 class _Spender:
-    """A gateway's part: reserve, announce, send, settle."""
+    """One client: reserve, mark as sent, send, settle."""
 
     def __init__(
-        self, books: AccountStore, orders: Orders, chance: random.Random, notes: TextIO
+        self, store: AccountStore, orders: Orders, chance: random.Random, notes: TextIO
     ) -> None:
-        self._books = books
+        self._books = store
         self._orders = orders
         self._chance = chance
         self._notes = notes
@@ -164,7 +164,7 @@ class _Spender:
                 await asyncio.sleep(0.02)
 
     def _note(self, step: str, id: str, amount: int) -> None:
-        # With the system at once: what was written is there even after a kill.
+        # Unbuffered, so that the log survives a kill.
         self._notes.write(json.dumps(asdict(Done(step, id, amount))) + "\n")
 
 

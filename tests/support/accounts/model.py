@@ -1,4 +1,4 @@
-"""The books as a plain model: no store, no clock, no other processes. What it does is right."""
+"""A reference model of the account store, without a store, a clock or concurrency."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Lease:
 
 @dataclass
 class Model:
-    """Caps for good only, and leases that run for ever or are over at once."""
+    """Total caps only; leases never expire or expire immediately."""
 
     keys: set[str] = field(default_factory=set)
     leases: dict[str, Lease] = field(default_factory=dict)
     ledger: dict[str, Outcome] = field(default_factory=dict)
     claims: dict[str, Reservation] = field(default_factory=dict)
-    """What each row of the ledger was claimed as."""
+    """The reservation of each row of the ledger."""
     named: set[str] = field(default_factory=set)
-    """The counters of the caps that claims were taken under."""
+    """The counters of caps that were used by a reservation."""
 
     def copy(self) -> Model:
         parts = (self.leases.copy(), self.ledger.copy(), self.claims.copy(), self.named.copy())
@@ -65,7 +65,7 @@ class Model:
         )
 
     def reserved(self, scope: str, unit: Unit, beside: Reservation | None = None) -> int:
-        """What is set aside, but for one claim."""
+        """Return the reserved amount, without one reservation."""
         return sum(
             lease.claim.max_charge.amount(unit)
             for id, lease in self.leases.items()

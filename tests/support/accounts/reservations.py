@@ -1,4 +1,4 @@
-"""Claims and bills as short as tests want them."""
+"""Short constructors of reservations, charges and settlements."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ KEY: Final = ApiKey("k_1", "anna", "blue", created=1_700_000_000.0)
 SECRET: Final = hash_secret("brim-secret")
 OWN: Final = key_scope(KEY.id)
 TEN: Final = (OWN, Cap(10))
-"""A cap of ten micro-dollars, for good."""
+"""A total cap of ten micro-dollars."""
 LONG: Final = 600.0
-"""Seconds of a lease that outlives the test."""
+"""A lease in seconds that outlives the test."""
 OVER: Final = -1.0
-"""Seconds of a lease that is over as soon as it is taken, on whichever clock."""
+"""A lease in seconds that has expired immediately, on any clock."""
 
 
 def bill(cost: int, tokens: int = 0) -> Charge:
-    """So many micro-dollars, and so many tokens, most of them read."""
+    """A charge of so many micro-dollars and tokens, most of them input."""
     return Charge(Usage(input=tokens - tokens // 4, output=tokens // 4), cost)
 
 
@@ -45,18 +45,18 @@ def settled(id: str, cost: int, tokens: int = 0) -> Settlement:
 
 
 async def standing(
-    books: AccountStore, scope: str = OWN, unit: Unit = "dollars"
+    store: AccountStore, scope: str = OWN, unit: Unit = "dollars"
 ) -> tuple[int, int]:
-    """What is spent and what is set aside, over all running periods of a scope that has one cap."""
-    found = [one for one in await books.counters() if (one.scope, one.unit) == (scope, unit)]
+    """Return the spent and reserved amounts of a scope with one cap."""
+    found = [one for one in await store.counters() if (one.scope, one.unit) == (scope, unit)]
     assert len(found) <= 1, found
     return (found[0].spent, found[0].reserved) if found else (0, 0)
 
 
-async def check_counters(books: AccountStore) -> None:
-    """Every counter is what the ledger has of its scope, in its period."""
-    rows = (await booked(books)).values()
-    for one in await books.counters():
+async def check_counters(store: AccountStore) -> None:
+    """Check that every counter is the sum of its ledger rows and reservations."""
+    rows = (await booked(store)).values()
+    for one in await store.counters():
         counted = [row for row in rows if one.scope in _scopes(row) and _is_in(one.period, row)]
         assert one.spent == sum(row.charge.amount(one.unit) for row in counted), one
         assert one.reserved >= 0, one
@@ -70,9 +70,9 @@ def _is_in(period: str, row: LedgerRow) -> bool:
     return period == "total" or row.day.startswith(period)
 
 
-async def booked(books: AccountStore) -> dict[str, LedgerRow]:
-    """The ledger, by the names of its rows."""
-    rows = [row async for row in books.rows()]
+async def booked(store: AccountStore) -> dict[str, LedgerRow]:
+    """Return the ledger by id."""
+    rows = [row async for row in store.rows()]
     by_id = {row.id: row for row in rows}
     assert len(by_id) == len(rows), "a request has two rows"
     return by_id

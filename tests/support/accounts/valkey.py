@@ -1,4 +1,4 @@
-"""A real Valkey server, from the wheel that brings its program."""
+"""A real Valkey server, from a wheel with its program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _fresh = count()
 
 
 class Valkey:
-    """A server that can be stopped and started again; what was written is still there then."""
+    """A server that can be stopped and started again with its data."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.url = f"redis://127.0.0.1:{_free_port()}/0"
@@ -35,27 +35,27 @@ class Valkey:
             if time.monotonic() > deadline:
                 raise TimeoutError("Valkey did not start")
             if self._process is None or self._process.poll() is not None:
-                self._process = self._begun()  # its port may have been in use for a moment
+                self._process = self._begun()  # the port may be in use for a moment
             time.sleep(0.01)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End it; `SIGKILL` is a crash."""
+        """Stop it; `SIGKILL` is a crash."""
         if self._process is not None:
             self.signal(how)
             self._process.wait(timeout=20)
             self._process = None
 
     def signal(self, what: signal.Signals) -> None:
-        """`SIGSTOP` makes it silent, `SIGCONT` lets it go on."""
+        """`SIGSTOP` makes it silent, `SIGCONT` resumes it."""
         assert self._process is not None
         self._process.send_signal(what)
 
     def flush(self) -> None:
-        """Make it forget everything."""
+        """Delete all data."""
         self.tell("FLUSHALL")
 
     def tell(self, *words: str) -> object:
-        """Give it a command, as its operator does by hand."""
+        """Run a command."""
         with redis.Redis.from_url(self.url, decode_responses=True) as client:
             return client.execute_command(*words)
 
@@ -78,7 +78,7 @@ class Valkey:
 
 @contextmanager
 def serving(*options: str) -> Iterator[Valkey]:
-    """A server of one's own, with further options; it ends with its user, also after Ctrl-C."""
+    """A private server with extra options; it stops with this process, also after Ctrl-C."""
     with tempfile.TemporaryDirectory(prefix="brim-valkey-", ignore_cleanup_errors=True) as folder:
         server = Valkey(Path(folder), *options)
         try:
@@ -90,20 +90,20 @@ def serving(*options: str) -> Iterator[Valkey]:
 
 @contextmanager
 def running() -> Iterator[str]:
-    """The URL of a server that is there for as long as this lasts."""
+    """The URL of a running server."""
     with serving() as server:
         yield server.url
 
 
 def fresh(url: str) -> str:
-    """A place on a server that nobody else knows: its own prefix."""
+    """A new prefix on a server."""
     return f"{url}?prefix=test-{os.getpid()}-{next(_fresh)}"
 
 
 def _settings(port: int | None, folder: Path) -> Sequence[str]:
     return (
         *("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)),
-        # What was answered is with the system, so that a crash of the server takes nothing.
+        # Acknowledged writes reach the operating system, so a crash of the server loses nothing.
         *("--save", "", "--appendonly", "yes", "--appendfsync", "no"),
         *("--daemonize", "no", "--loglevel", "warning"),
     )

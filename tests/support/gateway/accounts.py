@@ -1,11 +1,11 @@
-"""The books of a test's gateways: keys are made in them from outside, and the ledger is read back.
+"""The account store of a test's gateways: create keys in it, and read the ledger.
 
     anna = secret_of("anna", "5/day")
     with running(config) as gateway:
         ...
     (row,) = ledger()
 
-Without an address they are in the file that the gateway itself takes.
+Without an address, it is the gateway's default file.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from tests.support.gateway.requests import CHAT, ask
 T = TypeVar("T")
 
 PRICE: Final = Price(input=Decimal(2), output=Decimal(10))
-"""Dollars for a million tokens: as many micro-dollars for one."""
+"""Dollars per million tokens, hence micro-dollars per token."""
 FREE: Final = Price(input=Decimal(0), output=Decimal(0))
 MODEL: Final = "gpt-4o"
-"""One whose tokens brim counts exactly: nothing is added for doubt."""
+"""A model with exact counts, hence without a margin."""
 HI: Final = 8
-"""Tokens of the prompt that most of these requests are."""
+"""Tokens of the usual prompt."""
 WORST: Final = 2 * HI + 10 * 100
-"""Micro-dollars that one of them may come to, with an answer of 100 tokens."""
+"""Maximum cost of the usual request in micro-dollars, with 100 output tokens."""
 COST: Final = 2 * HI + 10 * 2
-"""What it comes to: "Hello." is two tokens."""
+"""Its actual cost: "Hello." is two tokens."""
 
 
 def books_file() -> Path:
@@ -54,7 +54,7 @@ def books_file() -> Path:
 
 
 def in_books(work: Callable[[AccountStore], Awaitable[T]], at: str = "") -> T:
-    """Do something in the books, as a command does that runs beside the gateway."""
+    """Run a function with the store, like a command next to the gateway."""
 
     async def worked() -> T:
         books = create_store(at, Path(os.environ["BRIM_STATE"]))
@@ -70,7 +70,7 @@ def in_books(work: Callable[[AccountStore], Awaitable[T]], at: str = "") -> T:
 def secret_of(
     name: str, *caps: str, project: str = "", is_operator: bool = False, at: str = ""
 ) -> str:
-    """The secret of a key that is made now."""
+    """Create a key; return its secret."""
     key, secret = create_key(name, project, is_operator=is_operator)
     limits = [Cap.parse(cap) for cap in caps]
     in_books(lambda books: books.add_key(key, hash_secret(secret), limits), at)
@@ -98,7 +98,7 @@ def only_row(at: str = "") -> LedgerRow:
 
 
 def standing(at: str = "") -> dict[str, tuple[int, int]]:
-    """What is spent and what is set aside, by whom and what: `{"all dollars": (12, 0)}`."""
+    """Return spent and reserved amounts by kind and unit: `{"all dollars": (12, 0)}`."""
     found = in_books(lambda books: books.counters(), at)
     return {f"{one.scope.partition(':')[0]} {one.unit}": (one.spent, one.reserved) for one in found}
 
@@ -108,7 +108,7 @@ def dollars(micro: int, period: str = "total") -> str:
     return f"{Decimal(micro) / 1_000_000:f}/{period}"
 
 
-# The gateway before them
+# Gateways
 
 
 def with_gateway(config: Config, **settings: Any) -> Config:
@@ -116,13 +116,13 @@ def with_gateway(config: Config, **settings: Any) -> Config:
 
 
 def priced(*endpoints: str, **settings: Any) -> Config:
-    """A gateway before servers whose tokens cost, with a window of 4,000 and answers of 100."""
+    """A gateway with priced upstreams, a window of 4,000 tokens and replies of 100."""
     return config_of(*endpoints, **{"price": PRICE, "window": 4_000, "reply": 100, **settings})
 
 
 @contextmanager
 def before(script: Script = "Hello.", **settings: Any) -> Iterator[tuple[Running, ScriptedServer]]:
-    """A gateway before a scripted upstream."""
+    """A gateway in front of a scripted upstream."""
     with (
         ScriptedServer(script, window=4_000) as provider,
         running(priced(provider.url, **settings)) as gateway,
@@ -131,7 +131,7 @@ def before(script: Script = "Hello.", **settings: Any) -> Iterator[tuple[Running
 
 
 def standing_in(first: str, second: str, **settings: Any) -> Config:
-    """An upstream, and one of twice the price that stands in for it."""
+    """An upstream, and a fallback at twice its price."""
     given: Any = {"format": FORMATS, "window": 4_000, "reply": 100}
     dear = Price(input=Decimal(4), output=Decimal(20))
     other = "gpt-4o-mini"
@@ -145,7 +145,7 @@ def standing_in(first: str, second: str, **settings: Any) -> Config:
     )
 
 
-# Its clients
+# Clients
 
 
 def openai_with(gateway: Running, secret: str, retries: int = 0) -> openai.OpenAI:

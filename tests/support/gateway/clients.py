@@ -1,7 +1,7 @@
-"""The clients that people have, each told nothing but the gateway's address.
+"""Client libraries, configured with the gateway's address only.
 
-`ASKING` has a way to ask for an answer for each of them, whole and streamed: the turns of a
-conversation go in, in whatever shape the client wants them, and what it read comes out.
+`ASKING` has a function for each of them, whole and streamed: it takes the turns of a conversation
+and returns the reply as the client read it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import anthropic
 import openai
 
 if TYPE_CHECKING:
-    # These packages take seconds to import, so only the tests that need them do.
+    # These packages take seconds to import, so they are imported on first use.
     from langchain_anthropic import ChatAnthropic
     from langchain_openai import ChatOpenAI
     from pydantic_ai import Agent
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 Turn = tuple[str, str]
 Turns = Sequence[Turn]
-"""What each side said: (role, text), the user first and last."""
+"""Turns as (role, text), the user first and last."""
 Asking = Callable[[str, str, Turns], str]
-"""Asks a model at an address to answer the last turn."""
+"""Sends a conversation to a model at an address."""
 
 SYSTEM: Final = "Answer in a few words."
 WORDS: Final = 12
-"""Tokens that an answer may take."""
+"""Output limit in tokens."""
 KEY: Final = "the-client-s-own"
 
 
 def long_talk(exchanges: int) -> list[Turn]:
-    """Questions and answers, about 60 tokens each time, and one more question."""
+    """Questions and replies of about 60 tokens each, and a last question."""
     turns = []
     for n in range(exchanges):
         turns.append(("user", f"Tell me why {7 * n} is larger than {n}, if it is."))
@@ -43,7 +43,7 @@ def long_talk(exchanges: int) -> list[Turn]:
     return [*turns, ("user", "Name a colour!")]
 
 
-# OpenAI's own
+# OpenAI
 
 
 def openai_client(address: str) -> openai.OpenAI:
@@ -95,7 +95,7 @@ def _response(model: str, turns: Turns, **more: Any) -> Any:
 
 
 def _item(place: int, role: str, text: str) -> dict[str, Any]:
-    """A turn as a response's own output has it, which is the one form that llama.cpp takes."""
+    """A turn in the format of a response's output, the only one that llama.cpp accepts."""
     if role == "user":
         return {"role": role, "content": text}
     part = {"type": "output_text", "text": text, "annotations": []}
@@ -129,7 +129,7 @@ async def _openai_responses_streamed_async(address: str, model: str, turns: Turn
         return "".join([_delta(event) async for event in events])
 
 
-# Anthropic's own
+# Anthropic
 
 
 def anthropic_client(address: str) -> anthropic.Anthropic:
@@ -259,7 +259,7 @@ async def pydantic_anthropic(address: str, model: str) -> AsyncIterator[Model]:
 
 
 def _history(turns: Turns) -> list[ModelMessage]:
-    """As it is kept from earlier answers: those of the responses API have ids."""
+    """The history as kept from earlier replies: those of the responses API have ids."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
     return [

@@ -1,7 +1,7 @@
-"""Requests that a gateway has to survive: `python -m tests.support.gateway.fuzz`.
+"""A fuzzer for the gateway: `python -m tests.support.gateway.fuzz`.
 
-It goes on until it is stopped, or for so many requests as it is told, with new ones each time, and
-tells of each that brim failed on. The tests send the same few of them every time.
+It runs until it is stopped, or for a number of requests, with new ones each time, and prints each
+that caused an internal error. The tests send a few fixed ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WINDOW: Final = 2_000
 
 
 def ask(client: httpx.Client, path: str, raw: bytes, wishes: Mapping[str, str]) -> None:
-    """Send a request that brim answers, passes on or refuses, but never fails on."""
+    """Send a request; check that it causes no internal error."""
     answer = client.post(path, content=raw, headers=dict(wishes))
     assert answer.status_code in (200, 400), f"{answer.status_code} {answer.text}"
     assert answer.status_code == 200 or "error" in answer.json()
@@ -32,7 +32,7 @@ def ask(client: httpx.Client, path: str, raw: bytes, wishes: Mapping[str, str]) 
 
 @contextmanager
 def client_of_a_gateway() -> Iterator[httpx.Client]:
-    """A client that is answered, whatever it asks; what is long does not fit."""
+    """A client of a gateway whose upstream answers everything; long bodies do not fit."""
     with (
         ScriptedServer("Hello.", window=WINDOW, tokenizer_model="gpt-4o") as upstream,
         running(config_of(upstream.url, reply=50)) as served,

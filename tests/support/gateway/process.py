@@ -1,10 +1,10 @@
-"""The gateway as its clients meet it, on a free port of this machine.
+"""A gateway on a free port of this machine.
 
     with running(config_of(provider), {"KEY": "secret"}) as gateway:
         openai.OpenAI(base_url=f"{gateway.url}/v1")
 
-What it learns and its books are kept in the folder that BRIM_STATE names: two of them, one after
-the other, are a gateway that was restarted.
+Calibrations and the account store are in the folder BRIM_STATE: two gateways, one after the other,
+are a restarted gateway.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from brim.providers.endpoint import ApiFormat
 
 FORMATS: Final[tuple[ApiFormat, ...]] = ("openai", "anthropic", "responses")
 SECRET: Final = "sk-upstream-d41d8cd98f"
-"""A key of an upstream, which nobody else is shown."""
+"""The key of an upstream."""
 
 
 class Running(NamedTuple):
-    """A gateway that serves."""
+    """A running gateway."""
 
     url: str
     """Its address, without a path."""
@@ -41,7 +41,7 @@ class Running(NamedTuple):
 
 
 def config_of(*endpoints: str, **settings: Any) -> Config:
-    """A gateway before servers that speak all formats, each with the same settings."""
+    """A configuration with upstreams that support all formats, with the same settings."""
     given = {"format": FORMATS, **settings}
     return Config(
         upstreams={
@@ -53,7 +53,7 @@ def config_of(*endpoints: str, **settings: Any) -> Config:
 
 @contextmanager
 def running(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
-    """A gateway that serves until the block ends, and then lets running answers end."""
+    """Run a gateway until the block ends; running responses may then end."""
     state = {name: value for name, value in os.environ.items() if name == "BRIM_STATE"}
     app = create_app(config, {**state, **(environment or {})})
     server, is_up = HttpServer(app, stop_seconds=5), threading.Event()
@@ -80,7 +80,7 @@ def running(config: Config, environment: Mapping[str, str] | None = None) -> Ite
 def served(
     environment: Mapping[str, str], *, logs: int = subprocess.DEVNULL
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The address of `brim serve` as a process of its own, and that process; it is killed after."""
+    """Run `brim serve` as a process: its address and process; it is killed afterwards."""
     command = [sys.executable, "-m", "brim.cli", "serve", "--port", "0", "--json"]
     with subprocess.Popen(
         command,

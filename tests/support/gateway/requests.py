@@ -1,4 +1,4 @@
-"""Requests in the three formats, told apart by their paths, and how their answers are read."""
+"""Requests in the three formats, by path, and helpers to read the responses."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ PATHS: Final = (CHAT, MESSAGES, RESPONSES)
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"
 INPUT_TOKENS: Final = "/v1/responses/input_tokens"
 LONG: Final = 60.0
-"""Seconds that no test waits."""
+"""A timeout in seconds that no test reaches."""
 _PLAIN: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""No test asks over TLS, so none has to wait until all the world's certificates are read."""
+"""No test uses TLS, so the certificates need not be loaded."""
 
 
-# What is asked
+# Requests
 
 Turn = str | tuple[str, str] | Mapping[str, Any]
-"""A text, its role told by its place; a role and a text; or a message as the format has it."""
+"""A text with the role of its position, a (role, text) pair, or a message of the format."""
 
 
 def body_of(
     path: str, *turns: Turn, reply: int | None = None, model: Any = "scripted", **more: Any
 ) -> dict[str, Any]:
-    """A request for an answer, of which the first turn is the user's.
+    """Return a body whose first turn is the user's.
 
-    Without a `reply` it says how long that may be only where the format must be told.
+    Without a `reply`, it has an output limit only if the format requires one.
     """
     said = [_message(place, turn) for place, turn in enumerate(turns)]
     if reply is None and path.startswith(MESSAGES):
@@ -60,7 +60,7 @@ def _message(place: int, turn: Turn) -> Mapping[str, Any]:
 
 
 def messages_key(path: str) -> str:
-    """The field of a body in which the conversation stands."""
+    """The field of a body with the conversation."""
     return "input" if path.startswith(RESPONSES) else "messages"
 
 
@@ -75,7 +75,7 @@ def _reply_key(path: str) -> str:
 def posted(
     address: str, path: str, body: object, headers: Mapping[str, str] | None = None
 ) -> httpx.Response:
-    """What the server at an address answers at a path to bytes, or to what can be JSON."""
+    """Post bytes or a JSON value to a path; return the response."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     own = {"content-type": "application/json", "accept-encoding": "identity"}
     with httpx.Client(headers=own, timeout=LONG, verify=_PLAIN) as client:
@@ -89,13 +89,13 @@ def ask(
     headers: Mapping[str, str] | None = None,
     **more: Any,
 ) -> httpx.Response:
-    """Send such a request, and take its answer whole."""
+    """Send such a request; return the whole response."""
     return posted(server.url, path, body_of(path, *turns, **more), headers)
 
 
 @contextmanager
 def begun(server: Running, path: str, goes_on: threading.Event) -> Iterator[httpx.Response]:
-    """A stream that has begun, from an upstream that holds it; when the block ends, it goes on."""
+    """A stream that has begun, from an upstream that holds it until the block ends."""
     body = body_of(path, "hi", stream=True)
     with httpx.stream("POST", server.url + path, json=body, timeout=LONG) as answer:
         pieces = answer.iter_bytes()
@@ -108,11 +108,11 @@ def begun(server: Running, path: str, goes_on: threading.Event) -> Iterator[http
             pass
 
 
-# What is answered
+# Responses
 
 
 def spoken(answer: httpx.Response) -> str:
-    """What the model says, whole or in a stream."""
+    """Return the text of a reply, whole or streamed."""
     if answer.content.lstrip().startswith(b"{"):
         return parse_reply(answer.json()).text
     fold = StreamAccumulator()
@@ -123,14 +123,14 @@ def spoken(answer: httpx.Response) -> str:
 
 
 def told(server: Running, answer: httpx.Response) -> dict[str, Any]:
-    """What the gateway says afterwards about an answer's request."""
+    """Return the gateway's record of a request."""
     id = answer.headers["brim-request-id"]
     found: dict[str, Any] = httpx.get(f"{server.url}/brim/requests/{id}").raise_for_status().json()
     return found
 
 
 def code_of(path: str, answer: httpx.Response) -> str:
-    """The word of an error that a client's library looks at; fails where it finds none."""
+    """Return the error code that the client's library reads; fail if there is none."""
     said = answer.json()
     assert answer.headers["content-type"] == "application/json"
     if path == MESSAGES:
@@ -143,18 +143,18 @@ def code_of(path: str, answer: httpx.Response) -> str:
 
 
 def eventually(is_so: Callable[[], object]) -> None:
-    """Wait for what another thread does without telling; fails where it does not come."""
+    """Wait until a condition is true; fail after a timeout."""
     end = time.monotonic() + LONG
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.005)
 
 
-# On the socket
+# Sockets
 
 
 def connected(server: Running) -> socket.socket:
-    """A connection whose client takes little that it does not read."""
+    """A connection with a small receive buffer."""
     url = httpx.URL(server.url)
     assert url.port is not None
     client = socket.socket()
@@ -170,7 +170,7 @@ def head(path: str, *headers: str) -> bytes:
 
 
 def sent(server: Running, path: str, body: Mapping[str, Any]) -> socket.socket:
-    """A connection on which a request has been sent, and nothing read."""
+    """A connection with a request sent and nothing read."""
     raw = json.dumps(body).encode()
     client = connected(server)
     client.sendall(head(path, f"Content-Length: {len(raw)}") + raw)

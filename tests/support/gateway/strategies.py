@@ -1,4 +1,4 @@
-"""Streams, bodies and headers as nobody would write them, for hypothesis."""
+"""Unusual streams, bodies and headers, for hypothesis."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ values: Final = st.recursive(
     ),
     max_leaves=12,
 )
-"""Any JSON, of words that mean something somewhere."""
+"""Any JSON, with strings that have a meaning in some format."""
 
 events: Final = st.dictionaries(st.sampled_from(_KEYS), values, max_size=5)
 _LINE_ENDS: Final = ("\n", "\r\n", "\r")
@@ -44,7 +44,7 @@ _LINE_ENDS: Final = ("\n", "\r\n", "\r")
 
 @st.composite
 def streams(draw: st.DrawFn) -> bytes:
-    """Events of all sorts, with the line ends of one sort, comments and a broken end."""
+    """Any events with one kind of line ends, comments and a broken end."""
     end = draw(st.sampled_from(_LINE_ENDS))
     told = draw(st.lists(events.map(json.dumps) | st.sampled_from(["[DONE]", "{", "é世"])))
     lines = [f"data: {each}{end}{end}" for each in told]
@@ -67,7 +67,7 @@ def _cut(raw: bytes, places: list[int]) -> list[bytes]:
 
 @st.composite
 def mutated(draw: st.DrawFn, body: dict[str, Any]) -> dict[str, Any]:
-    """A body with some of its values replaced, left out or put elsewhere."""
+    """A body with some values replaced, removed or moved."""
     copy: dict[str, Any] = json.loads(json.dumps(body))
     for _ in range(draw(st.integers(1, 3))):
         holder, key = draw(st.sampled_from([*_places(copy)]))
@@ -81,7 +81,7 @@ def mutated(draw: st.DrawFn, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Every place of a body that holds a value, and what holds it."""
+    """Every position of a value in a body, with its container."""
     keys = value if isinstance(value, dict) else range(len(value))
     own = [(value, key) for key in keys]
     inner = (value[key] for key in keys if isinstance(value[key], dict | list))
@@ -162,7 +162,7 @@ BODIES: Final[Mapping[str, dict[str, Any]]] = {
     COUNT_TOKENS: _MESSAGES,
     INPUT_TOKENS: _RESPONSES,
 }
-"""A good body for each path: words, calls, results, thinking, pictures."""
+"""A valid body for each path: text, calls, results, thinking, images."""
 
 heads: Final = st.fixed_dictionaries(
     {},
@@ -176,7 +176,7 @@ heads: Final = st.fixed_dictionaries(
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, bytes, dict[str, str]]:
-    """A path, a body that was good before somebody had his hands on it, and wishes."""
+    """A path, a mutated body, and options."""
     path = draw(st.sampled_from([*BODIES]))
     body = draw(mutated(BODIES[draw(st.sampled_from([path, path, *BODIES]))]))
     raw = json.dumps(body).encode()

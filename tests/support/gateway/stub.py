@@ -1,7 +1,7 @@
 """A server for tests: `python -m tests.support.gateway.stub STOP_SECONDS HEAD_SECONDS`.
 
-It says its address, and `stopping` when it does. /stream begins an answer that ends when a line
-comes to standard input; every other path is answered at once.
+It prints its address, and `stopping` when it stops. /stream begins a response that ends with a line
+on standard input; every other path is answered immediately.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Upstreams that go wrong where a scripted provider cannot: byte by byte, on the socket.
+"""Upstreams that fail at the level of bytes and sockets.
 
     async with speaking(HANGS_UP["in the headers"]) as upstream:
         ...                       # upstream.url, upstream.heads
 
-The tables say by name what is written before the server hangs up; `speaking` is the server.
+The tables have the bytes that are written before the server disconnects; `speaking` is the server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["CHUNKS", "GZIPPED", "HANGS_UP", "NO_ANSWERS", "STREAMS", "TEXT", "WH
 Pieces = tuple[bytes, ...]
 
 TEXT: Final = "Grüße, 世界"
-"""What all that can be read says."""
+"""The text of all readable responses."""
 
 
 def _chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
@@ -39,7 +39,7 @@ CHUNKS: Final = (
     _chunk({}, "stop"),
     b"[DONE]",
 )
-"""The data of a stream of chat completions."""
+"""The events of a chat completions stream."""
 
 _WHOLE: Final = json.dumps(
     {
@@ -59,7 +59,7 @@ def _head(status: str, *headers: str) -> bytes:
 
 
 def _json(raw: bytes, *headers: str) -> bytes:
-    """A whole answer, or what stands for one."""
+    """A complete response body."""
     return _head("200 OK", "Content-Type: application/json", *headers) + raw
 
 
@@ -68,7 +68,7 @@ def _sized(raw: bytes) -> str:
 
 
 _STREAM: Final = _head("200 OK", "Content-Type: text/event-stream")
-"""Of a stream whose end is the connection's."""
+"""Headers of a stream that ends with the connection."""
 _CHUNKED: Final = _head(
     "200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked"
 )  # fmt: skip
@@ -95,7 +95,7 @@ HANGS_UP: Final[Mapping[str, Pieces]] = {
     "in the size of a chunk": (_CHUNKED, _in_chunks(_EVENTS[0]), b"1"),
     "before the end of the chunks": (_CHUNKED, *map(_in_chunks, _EVENTS)),
 }
-"""Answers that break off. In the last one all was said but that it is all."""
+"""Responses that are interrupted; the last one lacks only its end marker."""
 
 NO_ANSWERS: Final[Mapping[str, Pieces]] = {
     "garbage": (bytes(range(256)) * 4,),
@@ -124,7 +124,7 @@ NO_ANSWERS: Final[Mapping[str, Pieces]] = {
     "only an interim answer": (b"HTTP/1.1 103 Early Hints\r\n\r\n",),
     "a switch of protocols": (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\n\r\n",),
 }
-"""Answers that end, and that no client can do anything with."""
+"""Complete responses that no client can use."""
 
 
 def _streamed(*events: bytes) -> Pieces:
@@ -153,12 +153,12 @@ STREAMS: Final[Mapping[str, Pieces]] = {
     "a byte order mark": _streamed("\ufeff".encode() + _EVENTS[0], *_EVENTS[1:]),
     "more blank lines": _streamed(*(b"\n\n" + event for event in _EVENTS)),
 }
-"""Streams that say `TEXT`, each as the standard for server-sent events allows it, or nearly so."""
+"""Streams of `TEXT` in all variants that the standard for server-sent events allows, or nearly."""
 
 GZIPPED: Final = (_json(_GZIPPED, _sized(_GZIPPED), "Content-Encoding: gzip"),)
-"""A whole answer, compressed although nobody asked for that."""
+"""A complete response, compressed without being requested."""
 WHOLE: Final = (_json(_WHOLE, _sized(_WHOLE)),)
-"""A whole answer with nothing wrong about it."""
+"""A valid complete response."""
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,10 @@ def endless(*, stream: bool) -> AbstractAsyncContextManager[Speaking]:
 
 
 def silent(*said: bytes) -> AbstractAsyncContextManager[Speaking]:
-    """An upstream that takes every request and never answers, or never goes on after `said`."""
+    """An upstream that never responds, or never continues after `said`."""
     return speaking((b"".join(said),), pause=3_600)
 
 
 def dripping(pieces: Sequence[bytes], pause: float = 1.0) -> AbstractAsyncContextManager[Speaking]:
-    """An upstream that sends a byte, and waits before the next."""
+    """An upstream that sends one byte at a time, slowly."""
     return speaking([bytes([byte]) for byte in b"".join(pieces)], pause=pause)

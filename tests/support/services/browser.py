@@ -1,4 +1,4 @@
-"""What the tests of the page share: tabs, a gateway before them, and its keys."""
+"""Helpers for the tests of the dashboard: tabs, a gateway and its keys."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from tests.support.gateway.process import Running, config_of
 T = TypeVar("T")
 
 TURNS: Final = [f"turn {place}: " + "some words that take room " * 20 for place in range(81)]
-"""More than the window holds."""
+"""More than fits into the window."""
 _PRICE: Final = Price(Decimal(100), Decimal(10), Decimal(400))
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A tab, and what went on behind it."""
+    """A tab, with its console messages and requests."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
-    """All that stood on its console."""
+    """Console messages."""
     asked: list[str] = field(default_factory=list)
-    """Every address that it asked for."""
+    """Requested URLs."""
 
 
 Visiting = Callable[..., Visit]
-"""Opens a tab before a gateway, at a place of the page; more is about the browser's window."""
+"""Opens a tab of a gateway at a fragment; other arguments configure the browser context."""
 
 
 def config(url: str, **settings: Any) -> Config:
-    """A gateway before an upstream that costs."""
+    """A gateway in front of a priced upstream."""
     return config_of(url, **{"window": 3_000, "reply": 200, "price": _PRICE, **settings})
 
 
 def apart(work: Callable[..., T], *given: Any, **named: Any) -> T:
-    """Do what needs an event loop of its own; the browser's driver has one here."""
+    """Run a function in a thread, because the browser's driver has an event loop in this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work, *given, **named).result()
 
@@ -55,12 +55,12 @@ def sign_in(page: Page, secret: str) -> None:
 
 
 def told(server: Running, path: str, secret: str | None = None) -> dict[str, Any]:
-    """What the page is told at a path."""
+    """Return the JSON at a path."""
     headers = {} if secret is None else bearing(secret)
     found: dict[str, Any] = httpx.get(server.url + path, headers=headers).raise_for_status().json()
     return found
 
 
 def rows(page: Page) -> Locator:
-    """The requests in the list."""
+    """The rows of the list."""
     return page.locator("#rows tr")

@@ -1,4 +1,4 @@
-"""Clients that ask through a balancer all the time, streamed and not, and note what came of it."""
+"""Clients that send requests through a load balancer continuously, and record the results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import aiohttp
 from tests.support.services.machines import PATIENCE, Replica
 
 REPLY: Final = 400
-"""Tokens that an answer may have."""
+"""Output limit in tokens."""
 ENOUGH: Final = 3
-"""After so many refusals a client asks no more."""
+"""A client stops after so many rejections."""
 
 End = Literal["running", "whole", "refused", "broken"]
 
@@ -28,20 +28,20 @@ class Asked:
     """A request as its client saw it."""
 
     name: str
-    """Which is also the model that it asks for."""
+    """Also the name of the model that it requests."""
     key: str
     is_streamed: bool
     replica: str | None = None
-    """The name of the gateway that answers, once it does."""
+    """The gateway that answered."""
     end: End = "running"
     said: str = ""
-    """Of a refusal or a break."""
+    """The message of a rejection or failure."""
 
 
 class Load:
-    """Clients with the keys that they have, several for each key, while the block runs.
+    """Clients with their keys, several for each key, while the block runs.
 
-    At its end nothing new is asked, and what runs is waited for.
+    At its end no new requests are sent, and running ones may end.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Load:
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=30)
-        # On a connection that was used before, HAProxy hangs up without saying whose fault it is.
+        # On a reused connection, HAProxy disconnects without an error response.
         connector = aiohttp.TCPConnector(force_close=True)
         self._session = aiohttp.ClientSession(self._address, connector=connector, timeout=timeout)
         self._group = asyncio.TaskGroup()
@@ -84,7 +84,7 @@ class Load:
             await self._session.close()
 
     async def until(self, is_true: Callable[[], bool]) -> None:
-        """Wait for something that becomes true by what clients see."""
+        """Wait until a condition about the requests is true."""
         try:
             async with asyncio.timeout(PATIENCE):
                 while not is_true():
@@ -95,7 +95,7 @@ class Load:
             raise AssertionError(ends.most_common(5)) from None
 
     def ended(self, end: End, replica: str | None = None) -> list[Asked]:
-        """The requests that ended so, or that run; of one gateway, or of all."""
+        """Return the requests with this end, of one gateway or of all."""
         return [each for each in self.asked if each.end == end and replica in (None, each.replica)]
 
     def _name(self, head: str | None) -> str | None:
@@ -103,7 +103,7 @@ class Load:
 
     async def _ask_on(self, key: str, client: int, secret: str) -> None:
         refusals = number = 0
-        # By chance, or clients that move in step could leave a gateway with one kind for ever.
+        # Random, or synchronized clients could send only one kind to a gateway.
         chance = Random(f"{key}-{client}")
         while not self._is_over and refusals < ENOUGH:
             is_streamed = chance.random() < 0.5

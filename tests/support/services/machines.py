@@ -1,4 +1,4 @@
-"""Gateways, balancers and a model server, each in a process of its own."""
+"""Gateways, load balancers and a model server as processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.services.upstream import GATEWAY
 DEPLOY: Final = Path(__file__).parents[3] / "deploy"
 PATIENCE: Final = 30.0
 NAMES: Final = ("one", "two")
-"""Of the gateways, as deploy/haproxy.cfg calls them."""
+"""Names of the gateways in deploy/haproxy.cfg."""
 
 
 def free_port() -> int:
@@ -29,7 +29,7 @@ def free_port() -> int:
 
 
 class Replica:
-    """`brim serve` as its user starts it. Restarted, it has the same port."""
+    """A `brim serve` process; a restart keeps its port."""
 
     def __init__(self, name: str, folder: Path, settings: Mapping[str, str]) -> None:
         self.name = name
@@ -45,8 +45,8 @@ class Replica:
         self._process: subprocess.Popen[str] | None = None
 
     def answered(self, head: str | None) -> bool:
-        """Whether it is the one that a balancer names: HAProxy by name, nginx by its address, after
-        those that it tried before."""
+        """Return whether a load balancer names it: HAProxy by name, nginx by its address, after
+        the ones that it tried before."""
         return head is not None and head.split(", ")[-1] in (self.name, f"127.0.0.1:{self.port}")
 
     @property
@@ -71,12 +71,12 @@ class Replica:
         assert json.loads(line)["address"].endswith(f":{self.port}")
 
     def kill(self) -> None:
-        """End it as `kill -9` does."""
+        """Kill it with SIGKILL."""
         self.process.kill()
         self._gone()
 
     def stop(self) -> int:
-        """End it as systemd and Docker do, and wait for its code."""
+        """Stop it with SIGTERM, like systemd and Docker; return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self._gone()
 
@@ -87,7 +87,7 @@ class Replica:
 
 @contextmanager
 def replicas(folder: Path, settings: Mapping[str, str]) -> Iterator[list[Replica]]:
-    """Two gateways with the same settings, which start side by side."""
+    """Two gateways with the same settings, started concurrently."""
     made = [Replica(name, folder, settings) for name in NAMES]
     with ExitStack() as stack:
         for each in made:
@@ -112,7 +112,7 @@ def model_server() -> Iterator[str]:
 
 @contextmanager
 def balancer(program: str, folder: Path, gateways: Sequence[Replica]) -> Iterator[str]:
-    """The address of HAProxy or nginx, as deploy/ has them but for the ports."""
+    """The address of HAProxy or nginx with the files of deploy/ except for the ports."""
     port = free_port()
     filled_in = {"haproxy": _haproxy, "nginx": _nginx}[Path(program).name]
     arguments = filled_in(folder, port, gateways)
@@ -135,7 +135,7 @@ def _haproxy(folder: Path, port: int, gateways: Sequence[Replica]) -> list[str]:
 
 
 def _nginx(folder: Path, port: int, gateways: Sequence[Replica]) -> list[str]:
-    """The file is one for conf.d: the least that goes around it is added."""
+    """The file is for conf.d; add the minimal surrounding configuration."""
     here = {"listen 8080;": f"listen 127.0.0.1:{port};"}
     temporary = "".join(
         f"{kind}_temp_path {folder}/{kind}; "
@@ -152,7 +152,7 @@ def _nginx(folder: Path, port: int, gateways: Sequence[Replica]) -> list[str]:
 
 
 def _deployed(name: str, here: Mapping[str, str], gateways: Sequence[Replica]) -> str:
-    """A file of deploy/ with what is meant here in place of what stands there."""
+    """A file of deploy/ with replaced values."""
     text = (DEPLOY / name).read_text(encoding="utf-8")
     places = {f"brim-{n}:8484": f"127.0.0.1:{each.port}" for n, each in enumerate(gateways, 1)}
     for there, meant in {**here, **places}.items():
@@ -162,7 +162,7 @@ def _deployed(name: str, here: Mapping[str, str], gateways: Sequence[Replica]) -
 
 
 def _is_up(port: int, process: subprocess.Popen[bytes]) -> bool:
-    """Whether somebody listens in the end: neither program says when it does."""
+    """Wait until the port accepts connections: neither program announces it."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and process.poll() is None:
         try:

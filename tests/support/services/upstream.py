@@ -1,8 +1,7 @@
 """A model server that keeps the true bill: `python -m tests.support.services.upstream`.
 
-Every request asks for a model of its own, whose name is then the request's: in
-the bill here and in the ledger there. What a request comes to is settled when it arrives, as it is
-where tokens are paid for that nobody waited for.
+Every request uses its own model name, which identifies it in this bill and in the ledger. Its cost
+is fixed when it arrives, like that of a provider that charges for cancelled responses.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ PIECES: Final = 8
 PAUSE: Final = 0.04
 
 GATEWAY: Final = "x-gateway"
-"""The header by which gateways say who they are."""
+"""The header that names the gateway."""
 
 BILL: Final = web.AppKey("bill", list[tuple[str, int]])
 BEGUN: Final = web.AppKey("begun", dict[str, tuple[str, bool]])
-"""Requests whose answers are far from their end: of which gateway, and whether streamed."""
+"""Running requests: the gateway, and whether streamed."""
 
 
 def answer_of(body: dict[str, Any]) -> int:
-    """The tokens of an answer: half of what may come, up to all of it."""
+    """Output tokens: from half of the limit to all of it."""
     most: int = body["max_tokens"]
     return random.Random(body["model"]).randint(most // 2, most)
 

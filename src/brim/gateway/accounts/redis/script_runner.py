@@ -184,7 +184,7 @@ class ScriptRunner:
 
     def _error(self, problem: Exception) -> AccountStoreError:
         """Return the exception for an error of the server or the connection."""
-        text = str(problem) or type(problem).__name__
+        text = str(problem).rstrip(".") or type(problem).__name__
         if isinstance(problem, _ACCESS_DENIED):
             return AccountStoreError(
                 f"Redis at {self.location} denied access: {text}. Check user and password."
