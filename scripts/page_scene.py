@@ -26,7 +26,7 @@ from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.process import Running, running
-from tests.support.gateway.requests import CHAT, eventually
+from tests.support.gateway.requests import CHAT, wait_until
 
 DAY: Final = 86_400.0
 LEASE: Final = 60.0
@@ -60,7 +60,7 @@ def scene(folder: Path) -> Iterator[tuple[str, str]]:
         last = {**_agent(120, random, CLAUDE), "stream": True}
         asking = threading.Thread(target=_post, args=(server, last, secrets["alice"]))
         asking.start()
-        eventually(lambda: any(each.body.get("stream") for each in providers[CLAUDE].requests))
+        wait_until(lambda: any(each.body.get("stream") for each in providers[CLAUDE].requests))
         try:
             yield server.url, secrets[OPERATOR]
         finally:

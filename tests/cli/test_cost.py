@@ -16,21 +16,21 @@ from brim.cli.cost import parse_day
 from brim.models.pricing import Usage
 from brim.models.spending import SpendingTotal
 from brim.storage import Database, SpendLog
-from tests.support.accounts.reservations import bill
+from tests.support.accounts.reservations import make_charge
 from tests.support.cli.office import Office
 
 MONDAY, TUESDAY, FRIDAY = "2026-03-02", "2026-03-03", "2026-03-06"
-UNPRICED = bill(0, tokens=900)._replace(is_unpriced=True)
+UNPRICED = make_charge(0, tokens=900)._replace(is_unpriced=True)
 
 
 @pytest.fixture
 def team(office: Office) -> Office:
     """Two keys that have spent on three days, one of them through a gateway that died."""
     alice, ci = office.key("alice"), office.key("ci", "--project", "web")
-    office.spend(alice, bill(1_000_000, tokens=100), MONDAY)
-    office.spend(ci, bill(500_000, tokens=40), MONDAY)
+    office.spend(alice, make_charge(1_000_000, tokens=100), MONDAY)
+    office.spend(ci, make_charge(500_000, tokens=40), MONDAY)
     office.spend(ci, UNPRICED, TUESDAY, model="qwen")
-    office.die(alice, bill(2_000_000, tokens=60), FRIDAY)
+    office.die(alice, make_charge(2_000_000, tokens=60), FRIDAY)
     return office
 
 
@@ -109,10 +109,10 @@ def test_both_days_count(team: Office) -> None:
 
 def test_keys_that_had_the_same_name_are_told_apart(office: Office) -> None:
     old = office.key("alice")
-    office.spend(old, bill(1_000_000), MONDAY)
+    office.spend(old, make_charge(1_000_000), MONDAY)
     office.brim("keys", "revoke", "alice")
     new = office.key("alice")
-    office.spend(new, bill(2_000_000), MONDAY)
+    office.spend(new, make_charge(2_000_000), MONDAY)
     rows = json.loads(office.brim("cost", "--by", "key", "--json").stdout)["rows"]
     costs = {row["key"]: row["cost"] for row in rows}
     assert costs == {f"alice ({old.id})": "1", f"alice ({new.id})": "2"}
@@ -120,7 +120,7 @@ def test_keys_that_had_the_same_name_are_told_apart(office: Office) -> None:
 
 def test_the_two_books_are_never_added_up(booked: Office) -> None:
     key = booked.key("alice")
-    booked.spend(key, bill(1_000_000), MONDAY)
+    booked.spend(key, make_charge(1_000_000), MONDAY)
     asked: list[tuple[str, ...]] = [(), ("--gateway",), ("--store", str(booked.file))]
     told = [json.loads(booked.brim("cost", *words, "--json").stdout) for words in asked]
     assert [each["total"]["cost"] for each in told] == ["0.25", "1", "1"]
@@ -133,7 +133,7 @@ def test_nothing_spent_says_where_else_to_look(office: Office) -> None:
 
 
 def test_a_name_cannot_talk_to_the_terminal(office: Office) -> None:
-    office.spend(office.key("alice"), bill(1), MONDAY, model="\x1b[2Jgpt\x07")
+    office.spend(office.key("alice"), make_charge(1), MONDAY, model="\x1b[2Jgpt\x07")
     for words in (("--by", "key", "--by", "model"), ("--gateway", "--by", "model", "--plot")):
         shown = office.brim("cost", *words).stdout
         assert "[2Jgpt" in shown
@@ -254,7 +254,7 @@ def test_books_without_rows_have_a_head_still(office: Office) -> None:
 
 def test_a_spreadsheet_is_given_no_formula(office: Office) -> None:
     evil = "=HYPERLINK(1)"
-    office.spend(office.key("alice"), bill(1), MONDAY, model=evil)
+    office.spend(office.key("alice"), make_charge(1), MONDAY, model=evil)
     (row,) = csv.DictReader(StringIO(office.brim("cost", "--gateway", "--rows").stdout))
     assert row["model"] == f"'{evil}"
     told = json.loads(office.brim("cost", "--gateway", "--rows", "--json").stdout)
@@ -263,7 +263,7 @@ def test_a_spreadsheet_is_given_no_formula(office: Office) -> None:
 
 def test_a_terminal_is_told_nothing_that_it_obeys(office: Office) -> None:
     evil = "gpt\x1b]0;owned\x07\x9b31m\x7f–ü"
-    office.spend(office.key("alice"), bill(1), MONDAY, model=evil)
+    office.spend(office.key("alice"), make_charge(1), MONDAY, model=evil)
     table = office.brim("cost", "--gateway", "--rows").stdout
     lines = office.brim("cost", "--gateway", "--rows", "--json").stdout
     for shown in (table, lines):

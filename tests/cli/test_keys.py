@@ -12,7 +12,7 @@ from brim.cli.accounts import StoreLocation
 from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, project_scope
 from brim.gateway.accounts.keys import KEY_PREFIX, ApiKey, hash_secret
-from tests.support.accounts.reservations import LONG, bill, claim, settled
+from tests.support.accounts.reservations import LONG, make_charge, make_reservation, make_settlement
 from tests.support.cli.office import Office
 from tests.support.fixtures import EmptyStore
 
@@ -77,8 +77,8 @@ def test_a_key_for_programs(office: Office) -> None:
 def test_caps_are_listed_with_what_is_spent_and_what_is_reserved(office: Office) -> None:
     key = office.key("alice", "--cap", "5/day", "--cap", "1k tokens")
     daily, total = (key_scope(key.id), DAILY), (key_scope(key.id), Cap(1_000, "tokens"))
-    office.spend(key, bill(1_250_000, tokens=400), caps=(daily, total))
-    office.begin(key, bill(300_000), daily)
+    office.spend(key, make_charge(1_250_000, tokens=400), caps=(daily, total))
+    office.begin(key, make_charge(300_000), daily)
     line = office.brim("keys", "list").stdout.splitlines()[1]
     assert line.split()[:2] == ["alice", key.id]
     assert line.endswith("$1.25 of $5/day, $0.3000 reserved; 400 of 1,000 tokens")
@@ -91,7 +91,7 @@ def test_caps_are_listed_with_what_is_spent_and_what_is_reserved(office: Office)
 
 def test_what_was_spent_yesterday_does_not_stand_against_today(office: Office) -> None:
     key = office.key("alice", "--cap", "5/day")
-    office.spend(key, bill(1_250_000), "2026-03-01", caps=((key_scope(key.id), DAILY),))
+    office.spend(key, make_charge(1_250_000), "2026-03-01", caps=((key_scope(key.id), DAILY),))
     assert "$0.00 of $5/day" in office.brim("keys").stdout
 
 
@@ -250,10 +250,13 @@ async def spent(store: str, id: str) -> None:
     await books.open()
     key = ApiKey(id, "alice", "web")
     assert (
-        await books.reserve(claim("r1", 2_000_000, (key_scope(id), DAILY), key=key), LONG) is None
+        await books.reserve(
+            make_reservation("r1", 2_000_000, (key_scope(id), DAILY), key=key), LONG
+        )
+        is None
     )
     await books.mark_sent("r1", LONG)
-    await books.settle([settled("r1", 1_250_000)])
+    await books.settle([make_settlement("r1", 1_250_000)])
     await books.close()
 
 

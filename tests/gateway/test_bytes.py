@@ -19,8 +19,8 @@ from tests.support.gateway.requests import (
     RESPONSES,
     body_of,
     messages_key,
-    posted,
-    spoken,
+    post,
+    read_spoken,
 )
 from tests.support.providers.scripted import by_path, run, serving
 
@@ -88,7 +88,7 @@ def test_a_response_is_returned_byte_for_byte(
         ScriptedServer(answer, window=4_096) as upstream,
         running(config_of(upstream.url)) as gateway,
     ):
-        assert_same(posted(gateway.url, path, raw), posted(upstream.url, path, raw))
+        assert_same(post(gateway.url, path, raw), post(upstream.url, path, raw))
         through, direct = upstream.requests
         if is_streamed and path == CHAT:
             assert direct.raw[1:] in through.raw
@@ -100,8 +100,8 @@ def test_a_response_is_returned_byte_for_byte(
 def test_a_client_that_requests_stream_usage_gets_it() -> None:
     raw = streamed(BODIES[CHAT], b'"stream_options":{"include_usage" : true}, ')
     with ScriptedServer(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
-        through = posted(gateway.url, CHAT, raw)
-        assert_same(through, posted(upstream.url, CHAT, raw))
+        through = post(gateway.url, CHAT, raw)
+        assert_same(through, post(upstream.url, CHAT, raw))
         assert b'"usage"' in through.content
         assert [each.raw for each in upstream.requests] == [raw, raw]
 
@@ -110,8 +110,8 @@ def test_a_client_that_requests_stream_usage_gets_it() -> None:
 def test_a_client_that_does_not_request_stream_usage_does_not_see_it(options: bytes) -> None:
     raw = streamed(BODIES[CHAT], b'"stream_options":' + options + b",")
     with ScriptedServer(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
-        through = posted(gateway.url, CHAT, raw)
-        assert_same(through, posted(upstream.url, CHAT, raw))
+        through = post(gateway.url, CHAT, raw)
+        assert_same(through, post(upstream.url, CHAT, raw))
         assert b'"usage"' not in through.content
         sent, direct = (each.body for each in upstream.requests)
         assert sent["stream_options"]["include_usage"] is True
@@ -126,7 +126,7 @@ def test_an_upstream_without_stream_options_is_not_asked_for_usage() -> None:
     raw = streamed(BODIES[CHAT])
     with ScriptedServer(TEXT) as upstream:
         with running(config_of(upstream.url, stream_usage=False)) as gateway:
-            assert_same(posted(gateway.url, CHAT, raw), posted(upstream.url, CHAT, raw))
+            assert_same(post(gateway.url, CHAT, raw), post(upstream.url, CHAT, raw))
         assert [each.raw for each in upstream.requests] == [raw, raw]
     (record,) = gateway.gateway.records.newest(9)
     assert record.is_usage_estimated
@@ -141,8 +141,8 @@ def test_upstream_errors_are_returned_unchanged(path: str, status: int, is_strea
     raw = streamed(BODIES[path]) if is_streamed else BODIES[path]
     fault = ErrorReply(status, "no, because: ü", retry_after=7)
     with ScriptedServer(fault) as upstream, running(config_of(upstream.url)) as gateway:
-        through = posted(gateway.url, path, raw)
-        assert_same(through, posted(upstream.url, path, raw))
+        through = post(gateway.url, path, raw)
+        assert_same(through, post(upstream.url, path, raw))
         assert through.status_code == status
         assert through.headers["retry-after"] == "7"
         assert len(upstream.requests) == 2
@@ -152,8 +152,8 @@ def test_upstream_errors_are_returned_unchanged(path: str, status: int, is_strea
 def test_an_error_in_a_stream_is_returned_unchanged(path: str) -> None:
     raw, fault = streamed(BODIES[path]), ErrorReply(500, "broken", in_stream=True)
     with ScriptedServer(fault) as upstream, running(config_of(upstream.url)) as gateway:
-        through = posted(gateway.url, path, raw)
-        assert_same(through, posted(upstream.url, path, raw))
+        through = post(gateway.url, path, raw)
+        assert_same(through, post(upstream.url, path, raw))
         assert through.status_code == 200
         assert b"broken" in through.content
 
@@ -179,8 +179,8 @@ def test_response_headers_of_a_provider_are_returned(path: str, status: int) -> 
     async def ask() -> None:
         async with serving(by_path({path: said})) as upstream:
             with running(config_of(f"{upstream.url}/v1")) as gateway:
-                through = await asyncio.to_thread(posted, gateway.url, path, BODIES[path])
-            direct = await asyncio.to_thread(posted, upstream.url, path, BODIES[path])
+                through = await asyncio.to_thread(post, gateway.url, path, BODIES[path])
+            direct = await asyncio.to_thread(post, upstream.url, path, BODIES[path])
         assert_same(through, direct)
         assert through.headers["x-ratelimit-reset-tokens"] == "6m0s"
 
@@ -218,7 +218,7 @@ def test_beta_headers_and_query_strings_are_forwarded(path: str) -> None:
             config = config_of(f"{upstream.url}/v1", key_env="KEY")
             with running(config, {"KEY": "the upstream's"}) as gateway:
                 there = f"{path}?beta=true&x=a%20b%3D+"
-                await asyncio.to_thread(posted, gateway.url, there, BODIES[path], BETAS | OWN)
+                await asyncio.to_thread(post, gateway.url, there, BODIES[path], BETAS | OWN)
             *_, sent = upstream.asked
         assert sent.raw == BODIES[path]
         headers = {name.lower(): value for name, value in sent.headers.items()}
@@ -234,8 +234,8 @@ def test_beta_headers_and_query_strings_are_forwarded(path: str) -> None:
 
 def test_without_its_own_key_an_upstream_gets_the_client_key() -> None:
     with ScriptedServer("ok") as upstream, running(config_of(upstream.url)) as gateway:
-        posted(gateway.url, CHAT, BODIES[CHAT], {"authorization": "Bearer mine"})
-        posted(gateway.url, MESSAGES, BODIES[MESSAGES], {"x-api-key": "mine"})
+        post(gateway.url, CHAT, BODIES[CHAT], {"authorization": "Bearer mine"})
+        post(gateway.url, MESSAGES, BODIES[MESSAGES], {"x-api-key": "mine"})
         first, second = (
             {name.lower(): value for name, value in each.headers.items()}
             for each in upstream.requests
@@ -262,7 +262,7 @@ def test_untrimmed_messages_are_unchanged(path: str) -> None:
         ScriptedServer("ok", window=1_000) as upstream,
         running(config_of(upstream.url)) as gateway,
     ):
-        answer = posted(gateway.url, path, json.dumps(body).encode())
+        answer = post(gateway.url, path, json.dumps(body).encode())
         assert answer.status_code == 200
         assert "dropped=" in answer.headers["brim-trimmed"]
         (sent,) = (each.body for each in upstream.requests)
@@ -284,7 +284,7 @@ def test_a_real_model_answers_the_same_through_the_gateway(
     body = body_of(path, "Hello!", reply=12, model=llama.model, **settings)
     key = {"authorization": f"Bearer {llama.key}"}
     with running(config_of(llama.url, key_env="KEY"), {"KEY": llama.key}) as gateway:
-        through = posted(gateway.url, path, body)
-    direct = posted(llama.url, path, body, key)
+        through = post(gateway.url, path, body)
+    direct = post(llama.url, path, body, key)
     assert through.status_code == direct.status_code == 200
-    assert spoken(through) == spoken(direct) != ""
+    assert read_spoken(through) == read_spoken(direct) != ""

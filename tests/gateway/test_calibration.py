@@ -28,7 +28,7 @@ from brim.testing import ErrorReply, ScriptedServer
 from brim.testing.reply_formats import Body, TextReply
 from brim.testing.reply_formats import ReceivedRequest as Request
 from tests.support.gateway.process import Running, config_of, running
-from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, posted
+from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, post
 
 BARE = ErrorReply(
     400,
@@ -97,7 +97,7 @@ def test_a_small_request_that_is_too_long_says_nothing_of_others(
             assert int(told.headers["brim-limit"]) == before
         assert limit(gateway, path) == before
         assert len(upstream.requests) == 8
-        direct = posted(upstream.url, path, upstream.requests[1].raw)
+        direct = post(upstream.url, path, upstream.requests[1].raw)
         assert told.content == direct.content
 
 

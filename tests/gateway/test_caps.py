@@ -18,22 +18,22 @@ from brim.gateway.errors import cap_error
 from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.accounts import (
     COST,
+    MAX_COST,
     MODEL,
-    WORST,
     anthropic_with,
-    bearing,
-    before,
+    bearer_headers,
+    create_secret,
     dollars,
-    in_books,
+    fallback_config,
+    gateway_with_upstream,
     ledger,
     only_row,
     openai_with,
     priced,
+    read_cap_usage,
+    run_in_store,
     say_hi,
-    secret_of,
     set_caps,
-    standing,
-    standing_in,
     with_gateway,
 )
 from tests.support.gateway.process import Running, running
@@ -44,8 +44,8 @@ from tests.support.gateway.requests import (
     RESPONSES,
     ask,
     code_of,
-    eventually,
-    posted,
+    post,
+    wait_until,
 )
 
 HELLO: Any = [{"role": "user", "content": "hi"}]
@@ -56,8 +56,8 @@ HELLO: Any = [{"role": "user", "content": "hi"}]
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_reached_cap_is_reported_before_the_upstream_is_called(path: str) -> None:
-    secret = secret_of("anna", dollars(WORST, "day"))
-    with before() as (gateway, provider):
+    secret = create_secret("anna", dollars(MAX_COST, "day"))
+    with gateway_with_upstream() as (gateway, provider):
         assert say_hi(gateway, secret, path, reply=100).status_code == 200
         answer = say_hi(gateway, secret, path, reply=100)
         said = answer.json()["error"]["message"]
@@ -89,20 +89,20 @@ def test_amounts_have_significant_digits(cap: Cap, amount: int, shown: str) -> N
 
 
 def test_a_cap_below_a_single_request_is_reported() -> None:
-    secret = secret_of("anna", dollars(WORST - 1, "day"))
-    with before() as (gateway, provider):
+    secret = create_secret("anna", dollars(MAX_COST - 1, "day"))
+    with gateway_with_upstream() as (gateway, provider):
         answer = say_hi(gateway, secret, reply=100)
         assert "is lower than this request's maximum cost" in answer.json()["error"]["message"]
         assert answer.status_code == 429
         assert "retry-after" not in answer.headers
         assert not provider.requests
     assert ledger() == []
-    assert standing() == {"key dollars": (0, 0)}
+    assert read_cap_usage() == {"key dollars": (0, 0)}
 
 
 def test_a_total_cap_does_not_reset() -> None:
-    secret = secret_of("anna", dollars(WORST))
-    with before() as (gateway, _):
+    secret = create_secret("anna", dollars(MAX_COST))
+    with gateway_with_upstream() as (gateway, _):
         assert say_hi(gateway, secret).status_code == 200
         answer = say_hi(gateway, secret)
         assert "It does not reset." in answer.json()["error"]["message"]
@@ -110,8 +110,8 @@ def test_a_total_cap_does_not_reset() -> None:
 
 
 def test_client_libraries_do_not_retry_a_reached_cap() -> None:
-    secret = secret_of("anna", dollars(COST - 1, "month"))
-    with before() as (gateway, provider):
+    secret = create_secret("anna", dollars(COST - 1, "month"))
+    with gateway_with_upstream() as (gateway, provider):
         with openai_with(gateway, secret, retries=3) as client:
             with pytest.raises(openai.RateLimitError) as refused:
                 client.chat.completions.create(model=MODEL, messages=HELLO)
@@ -127,13 +127,13 @@ def test_client_libraries_do_not_retry_a_reached_cap() -> None:
 
 
 def test_a_cap_filled_by_running_requests_allows_a_retry() -> None:
-    secret, goes_on = secret_of("anna", dollars(2 * WORST - 1, "day")), threading.Event()
+    secret, goes_on = create_secret("anna", dollars(2 * MAX_COST - 1, "day")), threading.Event()
     with (
-        before([TextReply("Hello.", hold=goes_on), "Hello."]) as (gateway, provider),
+        gateway_with_upstream([TextReply("Hello.", hold=goes_on), "Hello."]) as (gateway, provider),
         ThreadPoolExecutor(1) as pool,
     ):
         first = pool.submit(say_hi, gateway, secret, stream=True)
-        eventually(lambda: provider.requests)
+        wait_until(lambda: provider.requests)
         refused = say_hi(gateway, secret)
         assert refused.status_code == 429
         assert refused.headers["retry-after"] == "1"
@@ -143,19 +143,22 @@ def test_a_cap_filled_by_running_requests_allows_a_retry() -> None:
         assert first.result().status_code == 200
         with openai_with(gateway, secret, retries=2) as client:  # which retry by themselves
             client.chat.completions.create(model=MODEL, messages=HELLO)
-    assert standing() == {"key dollars": (2 * COST, 0)}
+    assert read_cap_usage() == {"key dollars": (2 * COST, 0)}
 
 
 def test_finished_requests_never_block_a_cap() -> None:
-    secret = secret_of("anna", dollars(WORST + 9 * COST))
-    with before() as (gateway, provider):
+    secret = create_secret("anna", dollars(MAX_COST + 9 * COST))
+    with gateway_with_upstream() as (gateway, provider):
         assert [say_hi(gateway, secret).status_code for _ in range(11)] == [200] * 10 + [429]
         assert len(provider.requests) == 10
-    assert standing() == {"key dollars": (10 * COST, 0)}
+    assert read_cap_usage() == {"key dollars": (10 * COST, 0)}
 
 
 def test_sixty_concurrent_requests_do_not_exceed_a_cap() -> None:
-    secret, goes_on = secret_of("anna", dollars(10 * WORST + WORST // 2)), threading.Event()
+    secret, goes_on = (
+        create_secret("anna", dollars(10 * MAX_COST + MAX_COST // 2)),
+        threading.Event(),
+    )
     refused = threading.Semaphore(0)
 
     def asks(gateway: Running) -> int:
@@ -165,17 +168,17 @@ def test_sixty_concurrent_requests_do_not_exceed_a_cap() -> None:
         return status
 
     with (
-        before(lambda _: TextReply("Hello.", hold=goes_on)) as (gateway, provider),
+        gateway_with_upstream(lambda _: TextReply("Hello.", hold=goes_on)) as (gateway, provider),
         ThreadPoolExecutor(60) as pool,
     ):
         asking = [pool.submit(asks, gateway) for _ in range(60)]
         for _ in range(50):
             refused.acquire()
-        assert standing() == {"key dollars": (0, 10 * WORST)}
+        assert read_cap_usage() == {"key dollars": (0, 10 * MAX_COST)}
         goes_on.set()
         assert sorted(each.result() for each in asking) == [200] * 10 + [429] * 50
         assert len(provider.requests) == 10
-    assert standing() == {"key dollars": (10 * COST, 0)}
+    assert read_cap_usage() == {"key dollars": (10 * COST, 0)}
     assert len(ledger()) == 10
 
 
@@ -187,26 +190,26 @@ def test_sixty_concurrent_requests_do_not_exceed_a_cap() -> None:
     [("own", "key anna"), ("project", "project blue"), ("all", "this gateway")],
 )
 def test_all_caps_that_apply_count(tight: str, whose: str) -> None:
-    caps = dict.fromkeys(("own", "project", "all"), "9/day") | {tight: dollars(WORST, "day")}
-    secret = secret_of("anna", caps["own"], project="blue")
+    caps = dict.fromkeys(("own", "project", "all"), "9/day") | {tight: dollars(MAX_COST, "day")}
+    secret = create_secret("anna", caps["own"], project="blue")
     set_caps(project_scope("blue"), caps["project"])
     set_caps(ALL, caps["all"])
-    with before() as (gateway, _):
+    with gateway_with_upstream() as (gateway, _):
         assert say_hi(gateway, secret).status_code == 200
         refused = say_hi(gateway, secret)
         assert refused.status_code == 429
         assert f"The $0.001016/day cap of {whose} is reached" in refused.json()["error"]["message"]
     spent = {"key dollars": (COST, 0), "project dollars": (COST, 0), "all dollars": (COST, 0)}
-    assert standing() == spent
+    assert read_cap_usage() == spent
 
 
 def test_a_changed_cap_applies_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "KNOWN_KEY_SECONDS", 0.0)
-    secret = secret_of("anna", dollars(WORST))
-    with before() as (gateway, _):
+    secret = create_secret("anna", dollars(MAX_COST))
+    with gateway_with_upstream() as (gateway, _):
         assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 429]
-        (scope,) = in_books(lambda books: books.caps())
-        set_caps(scope, dollars(COST + WORST))
+        (scope,) = run_in_store(lambda books: books.caps())
+        set_caps(scope, dollars(COST + MAX_COST))
         assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 429]
         set_caps(scope)
         assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 200]
@@ -218,42 +221,42 @@ def test_a_changed_cap_applies_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_capped_key_cannot_use_passthrough_paths() -> None:
-    secret = secret_of("anna", "5/day")
+    secret = create_secret("anna", "5/day")
     with ScriptedServer("Hello.") as provider:
         config = with_gateway(priced(provider.url), passthrough_paths=("/v1/embeddings",))
         with running(config) as gateway:
-            refused = posted(gateway.url, "/v1/embeddings", {"model": "m"}, bearing(secret))
+            refused = post(gateway.url, "/v1/embeddings", {"model": "m"}, bearer_headers(secret))
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "uncounted_path")
 
 
-@pytest.mark.parametrize("room", [2 * WORST, 2 * WORST - 1])
+@pytest.mark.parametrize("room", [2 * MAX_COST, 2 * MAX_COST - 1])
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 def test_a_fallback_is_reserved_at_its_own_price(path: str, room: int) -> None:
-    secret = secret_of("anna", dollars(room))
+    secret = create_secret("anna", dollars(room))
     with (
         ScriptedServer(ErrorReply(503, "come later")) as first,
         ScriptedServer("Hello.") as second,
-        running(standing_in(first.url, second.url)) as gateway,
+        running(fallback_config(first.url, second.url)) as gateway,
     ):
         answer = say_hi(gateway, secret, path)
-        if room == 2 * WORST:
+        if room == 2 * MAX_COST:
             assert answer.status_code == 200
             assert answer.headers["brim-fallback"] == "gpt-4o-mini"
         else:
             assert answer.status_code == 503
             assert "come later" in answer.text
             assert not second.requests
-    row, is_dear = only_row(), room == 2 * WORST
+    row, is_dear = only_row(), room == 2 * MAX_COST
     assert row.model == ("gpt-4o-mini" if is_dear else MODEL)
     assert row.upstream == ("second" if is_dear else "first")
     assert row.charge.micro_dollars == (2 * COST if is_dear else 0)
-    assert standing() == {"key dollars": (2 * COST if is_dear else 0, 0)}
+    assert read_cap_usage() == {"key dollars": (2 * COST if is_dear else 0, 0)}
 
 
 def test_a_dry_run_costs_nothing() -> None:
-    secret = secret_of("anna", dollars(1))
-    with before() as (gateway, provider):
-        headers = {**bearing(secret), "brim-fitting": "dry-run"}
+    secret = create_secret("anna", dollars(1))
+    with gateway_with_upstream() as (gateway, provider):
+        headers = {**bearer_headers(secret), "brim-fitting": "dry-run"}
         assert ask(gateway, MESSAGES, "hi", model=MODEL, headers=headers).status_code == 200
         assert not provider.requests
     assert ledger() == []

@@ -15,7 +15,15 @@ from brim.testing import ErrorReply, Script, ScriptedReply, ScriptedServer
 from brim.wire.overflow import parse_overflow
 from tests.support.gateway.clients import anthropic_client, long_talk, openai_client
 from tests.support.gateway.process import Running, config_of, running
-from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, body_of, posted, spoken
+from tests.support.gateway.requests import (
+    CHAT,
+    MESSAGES,
+    PATHS,
+    RESPONSES,
+    body_of,
+    post,
+    read_spoken,
+)
 
 TURNS = long_talk(100)
 """About 4,000 tokens."""
@@ -31,7 +39,7 @@ def before(upstream: ScriptedServer, window: int = BELIEVED, **settings: Any) ->
 
 
 def ask(gateway: Running, path: str, *, is_streamed: bool = False, **more: Any) -> httpx.Response:
-    return posted(gateway.url, path, body_of(path, *TURNS, reply=20, stream=is_streamed, **more))
+    return post(gateway.url, path, body_of(path, *TURNS, reply=20, stream=is_streamed, **more))
 
 
 @pytest.mark.parametrize("refuses", ["immediate", "in_stream"])
@@ -44,13 +52,13 @@ def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
         before(upstream) as gateway,
     ):
         first = ask(gateway, path, is_streamed=True)
-        assert (first.status_code, spoken(first)) == (200, "Blue.")
+        assert (first.status_code, read_spoken(first)) == (200, "Blue.")
         assert first.headers["brim-resent"] == "1"
         assert "dropped=" in first.headers["brim-trimmed"]
         assert len(upstream.requests) == 2
         assert len(upstream.rejected) == 1
         second = ask(gateway, path)
-        assert (second.status_code, spoken(second)) == (200, "Blue.")
+        assert (second.status_code, read_spoken(second)) == (200, "Blue.")
         assert "brim-resent" not in second.headers
         assert int(second.headers["brim-limit"]) < TRUE
         assert len(upstream.requests) == 3
@@ -60,10 +68,10 @@ def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
 def test_a_limit_that_was_told_is_known_after_a_restart(path: str) -> None:
     with ScriptedServer("Blue.", window=TRUE, reports_window=False) as upstream:
         with before(upstream) as gateway:
-            assert spoken(ask(gateway, path)) == "Blue."
+            assert read_spoken(ask(gateway, path)) == "Blue."
         with before(upstream) as gateway:
             again = ask(gateway, path)
-        assert spoken(again) == "Blue."
+        assert read_spoken(again) == "Blue."
         assert "brim-resent" not in again.headers
         assert len(upstream.rejected) == 1
 
@@ -110,9 +118,9 @@ OF_THE_MODEL = {
 def test_however_it_is_said(path: str, fault: ErrorReply) -> None:
     with ScriptedServer(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
         first = ask(gateway, path)
-        assert (first.status_code, spoken(first)) == (200, "Blue.")
+        assert (first.status_code, read_spoken(first)) == (200, "Blue.")
         assert first.headers["brim-resent"] == "1"
-        assert spoken(ask(gateway, path)) == "Blue."
+        assert read_spoken(ask(gateway, path)) == "Blue."
         assert len(upstream.requests) == 3
 
 
@@ -122,7 +130,7 @@ def test_what_only_one_client_meets_is_not_learned(path: str, fault: ErrorReply)
     with ScriptedServer(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
         for _ in range(2):
             answer = ask(gateway, path)
-            assert (answer.status_code, spoken(answer)) == (200, "Blue.")
+            assert (answer.status_code, read_spoken(answer)) == (200, "Blue.")
             assert answer.headers["brim-resent"] == "1"
         assert len(upstream.requests) == 4
 
@@ -145,7 +153,7 @@ def test_who_refuses_twice_is_heard(path: str, is_streamed: bool) -> None:
             through = ask(gateway, path, is_streamed=is_streamed)
         assert len(upstream.requests) == 2
         sent = upstream.requests[1]
-        direct = posted(upstream.url, path, sent.raw)
+        direct = post(upstream.url, path, sent.raw)
     assert through.status_code == direct.status_code == (200 if is_streamed else 400)
     assert through.content == direct.content
     assert through.headers["brim-resent"] == "1"
@@ -161,7 +169,7 @@ def test_a_history_that_the_server_keeps_is_relayed() -> None:
         assert answer.json()["error"]["code"] == "context_length_exceeded"
         assert answer.headers["brim-count"] == "unknown"
         assert len(upstream.requests) == 1
-        assert spoken(ask(gateway, RESPONSES)) == "Blue."
+        assert read_spoken(ask(gateway, RESPONSES)) == "Blue."
 
 
 def test_a_thread_that_the_server_keeps_is_relayed() -> None:
@@ -186,8 +194,8 @@ def test_a_shorter_answer_may_be_enough() -> None:
         ScriptedServer([ErrorReply(400, error=error), "Blue."]) as upstream,
         before(upstream, window=16_000) as gateway,
     ):
-        answer = posted(gateway.url, MESSAGES, body_of(MESSAGES, *TURNS, reply=8_000))
-        assert spoken(answer) == "Blue."
+        answer = post(gateway.url, MESSAGES, body_of(MESSAGES, *TURNS, reply=8_000))
+        assert read_spoken(answer) == "Blue."
         assert answer.headers["brim-trimmed"] == "none"
         first, second = (asked.body for asked in upstream.requests)
     assert first["max_tokens"] == 8_000
@@ -201,10 +209,10 @@ def test_without_fitting_all_is_relayed(path: str, reply: int) -> None:
     body = body_of(path, *TURNS, reply=reply)
     with ScriptedServer("Blue.", window=TRUE) as upstream:
         with running(config_of(upstream.url)) as gateway:
-            by_header = posted(gateway.url, path, body, {"brim-fitting": "off"})
+            by_header = post(gateway.url, path, body, {"brim-fitting": "off"})
         with running(config_of(upstream.url, policy="off")) as gateway:
-            by_setting = posted(gateway.url, path, body)
-        direct = posted(upstream.url, path, body)
+            by_setting = post(gateway.url, path, body)
+        direct = post(upstream.url, path, body)
         assert len({each.raw for each in upstream.requests}) == 1
         assert len(upstream.requests) == 3
     assert direct.status_code == by_header.status_code == by_setting.status_code == 400

@@ -20,22 +20,22 @@ from brim.gateway.formats import CHAT as CHAT_FORM
 from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import (
     COST,
-    HI,
     MODEL,
-    bearing,
-    before,
-    books_file,
-    in_books,
+    PROMPT_TOKENS,
+    bearer_headers,
+    create_secret,
+    gateway_with_upstream,
+    run_in_store,
     say_hi,
-    secret_of,
+    store_file,
 )
 from tests.support.gateway.accounts import set_caps as capped
 from tests.support.gateway.process import Running, config_of, running
-from tests.support.gateway.requests import CHAT, ask, eventually
+from tests.support.gateway.requests import CHAT, ask, wait_until
 
 
 def told(server: Running, path: str, secret: str | None = None) -> dict[str, Any]:
-    headers = {} if secret is None else bearing(secret)
+    headers = {} if secret is None else bearer_headers(secret)
     found: dict[str, Any] = httpx.get(server.url + path, headers=headers).raise_for_status().json()
     return found
 
@@ -44,7 +44,7 @@ def told(server: Running, path: str, secret: str | None = None) -> dict[str, Any
 
 
 def test_dashboard_files_are_public_with_a_strict_content_policy() -> None:
-    secret_of("boss", is_operator=True)
+    create_secret("boss", is_operator=True)
     with running(config_of("http://127.0.0.1:9")) as server:
         page = httpx.get(f"{server.url}/").raise_for_status()
         names = re.findall(r'(?:src|href)="(brim/dashboard/[^"]+)"', page.text)
@@ -92,24 +92,24 @@ def test_dashboard_files_load_nothing_external_and_never_parse_html() -> None:
 
 
 def test_spending_is_listed_by_group_and_with_caps() -> None:
-    boss = secret_of("boss", is_operator=True)
-    anna = secret_of("anna", "5/day", "1M tokens/month", project="web")
+    boss = create_secret("boss", is_operator=True)
+    anna = create_secret("anna", "5/day", "1M tokens/month", project="web")
     capped("all", "90")
-    with before() as (server, _):
+    with gateway_with_upstream() as (server, _):
         for _ in range(2):
             say_hi(server, anna)
         found: dict[str, Any] = {}
-        eventually(lambda: _is_booked(server, boss, 2, found))
+        wait_until(lambda: _is_booked(server, boss, 2, found))
         for by, on in (("key", "anna"), ("model", MODEL), ("project", "web")):
             (row,) = found[f"by_{by}"]
-            assert (row["name"], row["requests"], row["input"]) == (on, 2, 2 * HI)
+            assert (row["name"], row["requests"], row["input"]) == (on, 2, 2 * PROMPT_TOKENS)
             assert row["cost"] == pytest.approx(2 * COST / 1e6)
         (day,) = found["by_day"]
         assert day["group"] >= found["since"]
         caps = {cap["cap"]: cap for cap in found["caps"]}
         assert caps.keys() == {"$5/day", "1,000,000 tokens/month", "$90"}
         assert caps["$5/day"]["spent"] == pytest.approx(2 * COST / 1e6)
-        assert caps["1,000,000 tokens/month"]["spent"] == 2 * (HI + 2)
+        assert caps["1,000,000 tokens/month"]["spent"] == 2 * (PROMPT_TOKENS + 2)
         assert (caps["$90"]["kind"], caps["$90"]["resets"]) == ("all", None)
         assert all(cap["reserved"] == 0 for cap in caps.values())
         assert [(key["name"], key["operator"]) for key in found["keys"]] == [
@@ -120,13 +120,13 @@ def test_spending_is_listed_by_group_and_with_caps() -> None:
 
 
 def test_keys_with_the_same_name_are_distinguished() -> None:
-    boss, first = secret_of("boss", is_operator=True), secret_of("anna")
-    with before() as (server, _):
+    boss, first = create_secret("boss", is_operator=True), create_secret("anna")
+    with gateway_with_upstream() as (server, _):
         say_hi(server, first)
-        in_books(lambda books: books.revoke("anna"))
-        say_hi(server, secret_of("anna"))
+        run_in_store(lambda books: books.revoke("anna"))
+        say_hi(server, create_secret("anna"))
         found: dict[str, Any] = {}
-        eventually(lambda: _is_booked(server, boss, 1, found, keys=2))
+        wait_until(lambda: _is_booked(server, boss, 1, found, keys=2))
     called = {f"anna ({key['id']})" for key in found["keys"] if not key["operator"]}
     assert len(called) == 2
     assert {row["name"] for row in found["by_key"]} == called
@@ -149,7 +149,7 @@ def test_without_keys_there_is_no_spending() -> None:
         found = told(server, "/brim/spending")
         assert not found["has_accounts"]
         assert found["by_key"] == found["caps"] == []
-    assert not books_file().exists()
+    assert not store_file().exists()
 
 
 @pytest.mark.parametrize("days", ["0", "367", "-1", "x", "", "٣", "1" * 5_000])
@@ -175,7 +175,7 @@ class _Slow(SqliteAccountStore):
 
 def test_a_slow_ledger_is_read_once_for_concurrent_dashboards() -> None:
     async def looked() -> int:
-        books = _Slow(books_file())
+        books = _Slow(store_file())
         sums = SpendingCache(books)
         today = date(2026, 11, 15)
         found = await asyncio.gather(*(sums.since(today) for _ in range(20)))

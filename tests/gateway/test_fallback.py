@@ -27,8 +27,8 @@ from tests.support.gateway.requests import (
     PATHS,
     Turn,
     body_of,
-    posted,
-    spoken,
+    post,
+    read_spoken,
     turns_in,
 )
 
@@ -91,8 +91,8 @@ FAILURES: dict[str, ScriptedReply] = {
 def test_another_upstream_stands_in(path: str, failure: ScriptedReply, is_streamed: bool) -> None:
     body = for_large(path, *TURNS, stream=is_streamed, unknown={"a": 1})
     with two(failure, "Blue.") as (gateway, asked):
-        answer = posted(gateway.url, path, body)
-        assert (answer.status_code, spoken(answer)) == (200, "Blue.")
+        answer = post(gateway.url, path, body)
+        assert (answer.status_code, read_spoken(answer)) == (200, "Blue.")
         assert answer.headers["brim-fallback"] == "small"
         assert answer.headers["brim-upstream"] == "second"
         assert int(answer.headers["brim-limit"]) < SMALL
@@ -118,7 +118,7 @@ def test_an_upstream_that_cannot_be_reached() -> None:
 def test_what_has_begun_is_not_begun_anew() -> None:
     body = for_large(CHAT, *TURNS, stream=True)
     with two(TextReply("It is blue.", cut_after=2), "Green.") as (gateway, asked):
-        answer = posted(gateway.url, CHAT, body)
+        answer = post(gateway.url, CHAT, body)
         assert b'"content": "It"' in answer.content
         assert b"Green" not in answer.content
         assert b'"error"' in answer.content.rpartition(b"data: ")[2]
@@ -130,7 +130,7 @@ def test_what_has_begun_is_not_begun_anew() -> None:
 def test_what_another_would_not_do_better_is_told(status: int) -> None:
     body = for_large(CHAT, *TURNS)
     with two(ErrorReply(status, "no"), "Blue.") as (gateway, asked):
-        answer = posted(gateway.url, CHAT, body)
+        answer = post(gateway.url, CHAT, body)
         assert answer.status_code == status
         assert answer.json()["error"]["message"] == "no"
         assert not asked
@@ -155,7 +155,7 @@ def test_the_first_word_holds_where_nobody_can_stand_in(
 ) -> None:
     body = for_large(path, *TURNS, stream=is_streamed)
     with two(LATER, second) as (gateway, asked):
-        answer = posted(gateway.url, path, body)
+        answer = post(gateway.url, path, body)
         assert len(asked) == 1
     assert (answer.status_code, answer.json()["error"]["message"]) == (429, "slow down")
     assert answer.headers["retry-after"] == "30"
@@ -170,7 +170,7 @@ def test_the_first_word_holds_where_the_other_cannot_be_reached() -> None:
         nobody() as second,
         running(config(large.url, second)) as gateway,
     ):
-        answer = posted(gateway.url, CHAT, for_large(CHAT, *TURNS))
+        answer = post(gateway.url, CHAT, for_large(CHAT, *TURNS))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "30")
     assert "brim-fallback" not in answer.headers
 
@@ -190,8 +190,8 @@ def test_another_stands_in_for_one_that_is_busy_before_the_first_token(
     busy = ErrorReply(529, error=error, in_stream=True)
     body = for_large(path, *TURNS, stream=True)
     with two(busy, "Blue.") as (gateway, asked):
-        answer = posted(gateway.url, path, body)
-        assert (answer.status_code, spoken(answer)) == (200, "Blue.")
+        answer = post(gateway.url, path, body)
+        assert (answer.status_code, read_spoken(answer)) == (200, "Blue.")
         assert answer.headers["brim-fallback"] == "small"
         assert len(asked) == 1
 
@@ -200,15 +200,15 @@ def test_another_stands_in_for_one_that_is_busy_before_the_first_token(
 def test_another_stands_in_for_one_that_is_busy_with_a_status_of_success(path: str) -> None:
     busy = ErrorReply(200, error={"code": 503, "message": "Provider returned error"})
     with two(busy, "Blue.") as (gateway, _):
-        answer = posted(gateway.url, path, for_large(path, *TURNS))
-        assert (answer.status_code, spoken(answer)) == (200, "Blue.")
+        answer = post(gateway.url, path, for_large(path, *TURNS))
+        assert (answer.status_code, read_spoken(answer)) == (200, "Blue.")
 
 
 def test_what_the_first_said_in_a_stream_comes_whole_where_nobody_can_stand_in() -> None:
     busy = ErrorReply(529, error={"type": "overloaded_error", "message": "first"}, in_stream=True)
     body = for_large(MESSAGES, *TURNS, stream=True)
     with two(busy, ErrorReply(500)) as (gateway, asked):
-        answer = posted(gateway.url, MESSAGES, body)
+        answer = post(gateway.url, MESSAGES, body)
         assert len(asked) == 1
     assert answer.status_code == 200
     assert answer.content.startswith(b"event: message_start")
@@ -222,7 +222,7 @@ def test_none_of_them_can_be_reached(path: str) -> None:
         nobody() as second,
         running(config(first, second)) as gateway,
     ):
-        answer = posted(gateway.url, path, for_large(path, *TURNS))
+        answer = post(gateway.url, path, for_large(path, *TURNS))
         assert answer.status_code == 502
         assert "cannot be reached" in answer.json()["error"]["message"]
         if path == MESSAGES:
@@ -234,7 +234,7 @@ def test_none_of_them_can_be_reached(path: str) -> None:
 def test_one_that_speaks_another_format_cannot_stand_in() -> None:
     body = for_large(CHAT, *TURNS)
     with two(ErrorReply(500, "first"), "Blue.", format=("anthropic",)) as (gateway, asked):
-        answer = posted(gateway.url, CHAT, body)
+        answer = post(gateway.url, CHAT, body)
         assert (answer.status_code, answer.json()["error"]["message"]) == (500, "first")
         assert "brim-fallback" not in answer.headers
         assert not asked
@@ -243,7 +243,7 @@ def test_one_that_speaks_another_format_cannot_stand_in() -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_what_cannot_fit_the_one_that_stands_in(path: str) -> None:
     with two(LATER, "Blue.") as (gateway, asked):
-        answer = posted(gateway.url, path, for_large(path, ("user", "word " * 2_000)))
+        answer = post(gateway.url, path, for_large(path, ("user", "word " * 2_000)))
         assert not asked
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "30")
     assert int(answer.headers["brim-tokens"]) > SMALL
@@ -261,7 +261,7 @@ def test_each_is_sent_its_own_key() -> None:
         )  # fmt: skip
         with running(settings, {"first": "one", "second": "two"}) as gateway:
             heads = {"authorization": "Bearer mine"}
-            posted(gateway.url, CHAT, for_large(CHAT, *TURNS), heads)
+            post(gateway.url, CHAT, for_large(CHAT, *TURNS), heads)
         keys = [each.headers["Authorization"] for each in (*large.requests, *small.requests)]
     assert keys == ["Bearer one", "Bearer two"]
 
@@ -271,6 +271,6 @@ def test_the_clients_own_key_is_not_shown_to_the_one_that_stands_in(path: str) -
     names = ("x-api-key", "api-key", "x-goog-api-key", "openai-organization", "openai-project")
     keys = {"authorization": "Bearer of-the-client"} | dict.fromkeys(names, "of-the-client")
     with two(ErrorReply(500), "Blue.") as (gateway, asked):
-        answer = posted(gateway.url, path, for_large(path, *TURNS), keys)
+        answer = post(gateway.url, path, for_large(path, *TURNS), keys)
     assert answer.headers["brim-fallback"] == "small"
     assert "of-the-client" not in str(asked[0].headers)

@@ -23,8 +23,8 @@ from tests.support.gateway.requests import (
     LONG,
     MESSAGES,
     body_of,
-    connected,
-    eventually,
+    connect,
+    wait_until,
 )
 
 BODY = json.dumps(body_of(CHAT, "Hello?")).encode()
@@ -47,7 +47,7 @@ def request(*heads: str, body: bytes = BODY, to: str = f"POST {CHAT}") -> bytes:
 
 def told(served: Running, raw: bytes) -> bytes:
     """All that is answered to some bytes, until the gateway hangs up."""
-    with connected(served) as connection:
+    with connect(served) as connection:
         answer = b""
         try:
             connection.sendall(raw)
@@ -257,7 +257,7 @@ def test_answers_are_asked_for_with_post(served: Running, method: str, path: str
 def test_no_other_protocol_is_spoken(served: Running, protocol: str) -> None:
     heads = "Connection: Upgrade", f"Upgrade: {protocol}", "Sec-WebSocket-Version: 13"
     raw = request(*heads, to="GET /v1/responses", body=b"").replace(b"Connection: close\r\n", b"")
-    with connected(served) as connection:
+    with connect(served) as connection:
         connection.sendall(raw)
         assert status(connection.recv(65_536)) == 405
 
@@ -279,11 +279,11 @@ def test_a_client_that_goes_before_it_has_asked_leaves_nothing_behind(
     served: Running, upstream: ScriptedServer, raw: bytes, abruptly: bool
 ) -> None:
     before = len(upstream.requests)
-    with connected(served) as connection:
+    with connect(served) as connection:
         connection.sendall(raw)
         if abruptly:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    eventually(lambda: not served.gateway.running)
+    wait_until(lambda: not served.gateway.running)
     assert len(upstream.requests) == before
 
 
@@ -293,13 +293,13 @@ def test_a_client_that_goes_while_it_is_answered_is_not_worked_for(is_begun: boo
     said = TextReply("Hello to you.", hold=never) if is_begun else TextReply("Hello.", pause=LONG)
     with ScriptedServer(said) as slow, running(config_of(slow.url)) as served:
         sized = f"Content-Length: {len(STREAMED)}"
-        with connected(served) as connection:
+        with connect(served) as connection:
             connection.sendall(request(sized, body=STREAMED))
-            eventually(lambda: slow.requests)
+            wait_until(lambda: slow.requests)
             if is_begun:
                 assert status(connection.recv(65_536)) == 200
-        eventually(lambda: slow.abandoned)
-        eventually(lambda: not served.gateway.running)
+        wait_until(lambda: slow.abandoned)
+        wait_until(lambda: not served.gateway.running)
         (record,) = served.gateway.records.newest(1)
         assert record.end == "client_disconnected"
 

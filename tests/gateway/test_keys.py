@@ -34,13 +34,13 @@ from brim.gateway.server import open_listener
 from brim.testing import ErrorReply, ScriptedServer
 from tests.support.gateway.accounts import (
     anthropic_with,
-    bearing,
-    books_file,
-    in_books,
+    bearer_headers,
+    create_secret,
     ledger,
     openai_with,
     revoke,
-    secret_of,
+    run_in_store,
+    store_file,
     with_gateway,
 )
 from tests.support.gateway.process import FORMATS, SECRET, Running, config_of, running
@@ -52,8 +52,8 @@ from tests.support.gateway.requests import (
     RESPONSES,
     ask,
     body_of,
-    eventually,
-    posted,
+    post,
+    wait_until,
 )
 from tests.support.providers.scripted import run, serving
 
@@ -71,7 +71,7 @@ def provider() -> Iterator[ScriptedServer]:
 @pytest.fixture
 def anna() -> str:
     """The secret of a client key."""
-    return secret_of("anna")
+    return create_secret("anna")
 
 
 @pytest.fixture
@@ -87,10 +87,10 @@ def keyed(provider: ScriptedServer, anna: str) -> Iterator[Running]:  # noqa: AR
 def test_without_keys_everyone_is_admitted_and_no_file_is_created(provider: ScriptedServer) -> None:
     with running(config_of(provider.url)) as gateway:
         asyncio.run(_swept(gateway))
-        assert ask(gateway, CHAT, "hi", headers=bearing("sk-own")).status_code == 200
+        assert ask(gateway, CHAT, "hi", headers=bearer_headers("sk-own")).status_code == 200
         assert httpx.get(f"{gateway.url}/brim/requests").status_code == 200
     assert provider.requests[0].headers["authorization"] == "Bearer sk-own"
-    assert not books_file().exists()
+    assert not store_file().exists()
 
 
 @pytest.mark.parametrize("secret", ["brim-wrong", "brim-", "sk-own"])
@@ -155,12 +155,12 @@ def test_a_key_is_found_in_every_header(
 def test_a_revoked_key_is_rejected_immediately_even_if_cached(
     keyed: Running, provider: ScriptedServer, anna: str
 ) -> None:
-    bob = secret_of("bob")
-    assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
+    bob = create_secret("bob")
+    assert ask(keyed, CHAT, "hi", headers=bearer_headers(anna)).status_code == 200
     revoke("anna")
     for path in PATHS:
-        assert ask(keyed, path, "hi", headers=bearing(anna)).status_code == 401
-    assert ask(keyed, CHAT, "hi", headers=bearing(bob)).status_code == 200
+        assert ask(keyed, path, "hi", headers=bearer_headers(anna)).status_code == 401
+    assert ask(keyed, CHAT, "hi", headers=bearer_headers(bob)).status_code == 200
     assert len(provider.requests) == 2
 
 
@@ -169,7 +169,7 @@ def test_a_gateway_with_only_revoked_keys_still_requires_one(
 ) -> None:
     revoke("anna")
     with running(config_of(provider.url)) as gateway:
-        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 401
+        assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 401
         assert ask(gateway, CHAT, "hi").status_code == 401
 
 
@@ -184,18 +184,18 @@ def test_public_paths_need_no_key(keyed: Running, path: str) -> None:
 def test_an_operator_key_opens_operator_paths_only(
     keyed: Running, anna: str, provider: ScriptedServer
 ) -> None:
-    operator = secret_of("olga", is_operator=True)
+    operator = create_secret("olga", is_operator=True)
     for path in OPERATORS:
         assert httpx.get(keyed.url + path).status_code == 401
-        refused = httpx.get(keyed.url + path, headers=bearing(anna))
+        refused = httpx.get(keyed.url + path, headers=bearer_headers(anna))
         assert (refused.status_code, refused.json()["error"]["code"]) == (
             403,
             "operator_key_required",
         )
-        assert httpx.get(keyed.url + path, headers=bearing(operator)).status_code == 200
+        assert httpx.get(keyed.url + path, headers=bearer_headers(operator)).status_code == 200
     for path in (*PATHS, COUNT_TOKENS, INPUT_TOKENS):
-        assert ask(keyed, path, "hi", headers=bearing(operator)).status_code == 403
-    assert httpx.get(f"{keyed.url}/v1/models", headers=bearing(operator)).status_code == 403
+        assert ask(keyed, path, "hi", headers=bearer_headers(operator)).status_code == 403
+    assert httpx.get(f"{keyed.url}/v1/models", headers=bearer_headers(operator)).status_code == 403
     with openai_with(keyed, operator) as client, pytest.raises(openai.PermissionDeniedError):
         client.chat.completions.create(model="m", messages=HELLO)
     assert not provider.requests
@@ -217,14 +217,19 @@ def test_no_upstream_gets_a_gateway_key(anna: str) -> None:
         }
         config = with_gateway(Config(upstreams=upstreams), passthrough_paths=("/v1/responses/x",))
         with running(config, {"KEY": SECRET}) as gateway:
-            shown = {**bearing(anna), "x-api-key": anna, "api-key": anna, "x-goog-api-key": anna}
+            shown = {
+                **bearer_headers(anna),
+                "x-api-key": anna,
+                "api-key": anna,
+                "x-goog-api-key": anna,
+            }
             for path in PATHS:
                 body = body_of(path, *["word " * 90, "so"] * 5, "hi", model="one")
-                assert posted(gateway.url, path, body, shown).status_code == 200
+                assert post(gateway.url, path, body, shown).status_code == 200
             for path in (COUNT_TOKENS, INPUT_TOKENS):
                 assert ask(gateway, path, "hi", model="one", headers=shown).status_code == 200
             httpx.get(f"{gateway.url}/v1/models", headers=shown).raise_for_status()
-            posted(gateway.url, "/v1/responses/x", {"model": "one"}, shown)
+            post(gateway.url, "/v1/responses/x", {"model": "one"}, shown)
         asked = [*first.requests, *first.count_requests, *second.requests, *second.count_requests]
     assert len(first.requests) == len(second.requests) == 3
     assert len(asked) > 8
@@ -244,8 +249,10 @@ def test_a_passthrough_path_does_not_forward_gateway_keys(anna: str) -> None:
             with running(config) as gateway:
                 body = {"model": "m", "input": "hi"}
                 at = (gateway.url, "/v1/embeddings", body)
-                assert (await asyncio.to_thread(posted, *at)).status_code == 401
-                answer = await asyncio.to_thread(posted, *at, bearing(anna) | {"x-api-key": anna})
+                assert (await asyncio.to_thread(post, *at)).status_code == 401
+                answer = await asyncio.to_thread(
+                    post, *at, bearer_headers(anna) | {"x-api-key": anna}
+                )
                 assert answer.status_code == 200
             (asked,) = server.asked
             assert anna not in str(dict(asked.headers))
@@ -256,17 +263,17 @@ def test_a_passthrough_path_does_not_forward_gateway_keys(anna: str) -> None:
 def test_a_key_is_neither_logged_nor_returned(
     keyed: Running, anna: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    operator = secret_of("olga", is_operator=True)
+    operator = create_secret("olga", is_operator=True)
     caplog.set_level(logging.DEBUG)
     for secret in (anna, "brim-wrong", operator):
-        ask(keyed, CHAT, "hi", headers=bearing(secret))
-    listed = httpx.get(f"{keyed.url}/brim/requests", headers=bearing(operator))
+        ask(keyed, CHAT, "hi", headers=bearer_headers(secret))
+    listed = httpx.get(f"{keyed.url}/brim/requests", headers=bearer_headers(operator))
     assert [each["key"] for each in listed.json()["data"]] == [None, None, "anna"]
     logged = "".join(f"{record.getMessage()}{record.__dict__}" for record in caplog.records)
     assert "anna" in logged
     for secret in (anna, "brim-wrong", operator):
         assert secret not in listed.text + logged
-        assert secret.encode() not in books_file().read_bytes()
+        assert secret.encode() not in store_file().read_bytes()
 
 
 # The first key
@@ -286,16 +293,16 @@ def test_a_running_gateway_requires_keys_soon_after_the_first_is_created(
 ) -> None:
     with running(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 200
-        anna = secret_of("anna")
+        anna = create_secret("anna")
         asyncio.run(_swept(gateway))
         assert ask(gateway, CHAT, "hi").status_code == 401
-        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
+        assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 200
     assert len(ledger()) == 1
 
 
 def test_a_store_without_keys_admits_everyone(provider: ScriptedServer) -> None:
-    in_books(lambda books: books.keys())
-    assert books_file().exists()
+    run_in_store(lambda books: books.keys())
+    assert store_file().exists()
     with running(config_of(provider.url)) as gateway:
         asyncio.run(_swept(gateway))
         assert ask(gateway, CHAT, "hi").status_code == 200
@@ -304,15 +311,15 @@ def test_a_store_without_keys_admits_everyone(provider: ScriptedServer) -> None:
 def test_keys_can_be_required_before_the_first_exists(provider: ScriptedServer) -> None:
     with running(with_gateway(config_of(provider.url), require_keys=True)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 401
-        anna = secret_of("anna")
-        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
+        anna = create_secret("anna")
+        assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 200
 
 
 @pytest.mark.parametrize("content", [b"garbage" * 1_000, b"SQLite format 3\0" + bytes(5_000)])
 def test_an_unusable_store_stops_the_gateway_at_startup(content: bytes) -> None:
-    books_file().parent.mkdir(parents=True)
-    books_file().write_bytes(content)
-    accounts = create_account_service(config_of().gateway, {"BRIM_STATE": str(books_file().parent)})
+    store_file().parent.mkdir(parents=True)
+    store_file().write_bytes(content)
+    accounts = create_account_service(config_of().gateway, {"BRIM_STATE": str(store_file().parent)})
     with pytest.raises(AccountStoreError, match="restore a backup") as told:
         asyncio.run(accounts.start())
     assert not isinstance(told.value, AccountStoreUnavailableError)
@@ -324,17 +331,17 @@ def test_an_unavailable_store_is_retried_while_requests_are_rejected(
 ) -> None:
     monkeypatch.setattr(gateway_accounts, "RETRY_SECONDS", 0.02)
     monkeypatch.setattr(store, "BUSY_SECONDS", 0.02)
-    anna = secret_of("anna")
-    with closing(sqlite3.connect(books_file())) as other:
+    anna = create_secret("anna")
+    with closing(sqlite3.connect(store_file())) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
         with running(config_of(provider.url)) as gateway:
             assert ask(gateway, CHAT, "hi").status_code == 401
-            assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 503
+            assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 503
             other.close()
-            eventually(lambda: httpx.get(f"{gateway.url}/readyz").status_code == 200)
+            wait_until(lambda: httpx.get(f"{gateway.url}/readyz").status_code == 200)
             assert ask(gateway, CHAT, "hi").status_code == 401
-            assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
+            assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 200
 
 
 # A missing file
@@ -344,29 +351,29 @@ def test_nothing_is_sent_while_the_file_is_missing_or_replaced(
     keyed: Running, provider: ScriptedServer, anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brim.gateway.accounts.sqlite.store.FILE_CHECK_SECONDS", -1.0)
-    assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
-    hidden = books_file().rename(books_file().with_name("hidden"))
-    assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 503
-    shutil.copyfile(hidden, books_file())
-    assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 503
+    assert ask(keyed, CHAT, "hi", headers=bearer_headers(anna)).status_code == 200
+    hidden = store_file().rename(store_file().with_name("hidden"))
+    assert ask(keyed, CHAT, "hi", headers=bearer_headers(anna)).status_code == 503
+    shutil.copyfile(hidden, store_file())
+    assert ask(keyed, CHAT, "hi", headers=bearer_headers(anna)).status_code == 503
     assert httpx.get(f"{keyed.url}/readyz").status_code == 503
-    hidden.rename(books_file())
-    assert ask(keyed, CHAT, "hi", headers=bearing(anna)).status_code == 200
+    hidden.rename(store_file())
+    assert ask(keyed, CHAT, "hi", headers=bearer_headers(anna)).status_code == 200
     assert len(provider.requests) == 2
 
 
 def test_a_lost_file_does_not_admit_everyone(provider: ScriptedServer, anna: str) -> None:
     with running(config_of(provider.url)) as gateway:
-        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 200
-    books_file().unlink()
+        assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 200
+    store_file().unlink()
     with running(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 401
-        assert ask(gateway, CHAT, "hi", headers=bearing(anna)).status_code == 401
-    elsewhere = with_gateway(config_of(provider.url), store=str(books_file().with_name("other")))
+        assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 401
+    elsewhere = with_gateway(config_of(provider.url), store=str(store_file().with_name("other")))
     with running(elsewhere) as gateway:  # this store never had a key
         assert ask(gateway, CHAT, "hi").status_code == 200
-    books_file().unlink()
-    books_file().with_name("accounts.required").unlink()
+    store_file().unlink()
+    store_file().with_name("accounts.required").unlink()
     with running(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 200
 
@@ -377,17 +384,17 @@ def test_a_lost_file_does_not_admit_everyone(provider: ScriptedServer, anna: str
 def test_other_machines_are_admitted_only_with_keys(
     provider: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(books_file().parent))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(store_file().parent))
     command = ["serve", "--upstream", provider.url, "--host", "0.0.0.0", "--port", "0"]
     refused = CliRunner().invoke(main, command)
     assert refused.exit_code == 2
     assert "0.0.0.0 is reachable from other machines" in refused.stderr
     assert "brim keys add" in refused.stderr
     settings = config_of(provider.url).gateway
-    environment = {"BRIM_STATE": str(books_file().parent)}
+    environment = {"BRIM_STATE": str(store_file().parent)}
     assert not asyncio.run(requires_keys(settings, environment))
     assert asyncio.run(requires_keys(replace(settings, require_keys=True), environment))
-    secret_of("anna")
+    create_secret("anna")
     assert asyncio.run(requires_keys(settings, environment))
     with open_listener("0.0.0.0", 0, has_keys=True) as listener:
         assert listener.getsockname()[1]
@@ -398,7 +405,7 @@ def test_other_machines_are_admitted_only_with_keys(
 
 def test_the_cache_of_invalid_keys_is_bounded(anna: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_admission, "MAX_CACHED_KEYS", 20)
-    environment = {"BRIM_STATE": str(books_file().parent)}
+    environment = {"BRIM_STATE": str(store_file().parent)}
 
     async def known() -> int:
         accounts = create_account_service(config_of().gateway, environment)
@@ -419,12 +426,12 @@ def _shown(secret: str) -> Any:
 
 
 def test_concurrent_clients_are_distinguished_by_key(keyed: Running) -> None:
-    secrets = {f"user-{n}": secret_of(f"user-{n}") for n in range(8)}
+    secrets = {f"user-{n}": create_secret(f"user-{n}") for n in range(8)}
 
     def asks(name: str) -> int:
-        return ask(keyed, RESPONSES, "hi", headers=bearing(secrets[name])).status_code
+        return ask(keyed, RESPONSES, "hi", headers=bearer_headers(secrets[name])).status_code
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(asks, [*secrets, *secrets])) == {200}
-    eventually(lambda: len(ledger()) == 16)
+    wait_until(lambda: len(ledger()) == 16)
     assert Counter(row.key_name for row in ledger()) == dict.fromkeys(secrets, 2)

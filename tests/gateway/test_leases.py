@@ -17,22 +17,22 @@ from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.testing import ScriptedServer, TextReply
 from tests.support.gateway.accounts import (
     COST,
-    HI,
+    MAX_COST,
     MODEL,
-    WORST,
-    bearing,
-    before,
+    PROMPT_TOKENS,
+    bearer_headers,
+    create_secret,
     dollars,
+    gateway_with_upstream,
     ledger,
     only_row,
     priced,
+    read_cap_usage,
     say_hi,
-    secret_of,
-    standing,
     with_gateway,
 )
 from tests.support.gateway.process import running, served
-from tests.support.gateway.requests import CHAT, LONG, body_of, eventually
+from tests.support.gateway.requests import CHAT, LONG, body_of, wait_until
 
 WORDS = "one two three four five six seven eight nine ten"
 
@@ -40,7 +40,7 @@ WORDS = "one two three four five six seven eight nine ten"
 @pytest.fixture
 def anna() -> str:
     """The secret of a key with a high cap."""
-    return secret_of("anna", "1000/day")
+    return create_secret("anna", "1000/day")
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def listening_to(address: str, secret: str) -> Iterator[None]:
     """A client in the middle of a stream."""
     body = body_of(CHAT, "hi", model=MODEL, stream=True)
     with httpx.stream(
-        "POST", address + CHAT, json=body, headers=bearing(secret), timeout=LONG
+        "POST", address + CHAT, json=body, headers=bearer_headers(secret), timeout=LONG
     ) as answer:
         pieces = answer.iter_bytes()
         next(pieces)
@@ -74,15 +74,15 @@ def test_a_killed_gateway_leaves_one_presumed_row(anna: str, tmp_path: Path) -> 
             serving(provider, tmp_path, lease_seconds=2) as (address, process),
             listening_to(address, anna),
         ):
-            assert standing() == {"key dollars": (0, WORST)}
+            assert read_cap_usage() == {"key dollars": (0, MAX_COST)}
             process.kill()
             process.wait()
         assert ledger() == []
         with running(with_gateway(priced(provider.url), lease_seconds=2)):
-            eventually(ledger)
+            wait_until(ledger)
     row = only_row()
-    assert (row.state, row.charge.micro_dollars) == ("presumed", WORST)
-    assert standing() == {"key dollars": (WORST, 0)}
+    assert (row.state, row.charge.micro_dollars) == ("presumed", MAX_COST)
+    assert read_cap_usage() == {"key dollars": (MAX_COST, 0)}
 
 
 def test_the_lease_of_a_long_stream_is_renewed(anna: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_the_lease_of_a_long_stream_is_renewed(anna: str, monkeypatch: pytest.Mo
             for _ in range(4):  # at least a third of a lease apart
                 assert swept.acquire(timeout=LONG)
             assert ledger() == []
-            assert standing() == {"key dollars": (0, WORST)}
+            assert read_cap_usage() == {"key dollars": (0, MAX_COST)}
             goes_on.set()
     assert only_row().state == "settled"
 
@@ -114,14 +114,14 @@ def test_a_stopped_gateway_records_cancelled_requests(anna: str, tmp_path: Path)
         assert process.wait(LONG) == 0
     row = only_row()
     assert (row.state, row.is_estimated) == ("settled", True)
-    assert (row.charge.usage.input, row.charge.usage.output) == (HI, 1)
-    assert standing() == {"key dollars": (2 * HI + 10, 0)}
+    assert (row.charge.usage.input, row.charge.usage.output) == (PROMPT_TOKENS, 1)
+    assert read_cap_usage() == {"key dollars": (2 * PROMPT_TOKENS + 10, 0)}
 
 
 def test_a_restarted_gateway_continues_counting() -> None:
-    secret = secret_of("anna", dollars(WORST + COST, "month"))
+    secret = create_secret("anna", dollars(MAX_COST + COST, "month"))
     for status in (200, 200, 429):
-        with before() as (gateway, _):
+        with gateway_with_upstream() as (gateway, _):
             assert say_hi(gateway, secret).status_code == status
-    assert standing() == {"key dollars": (2 * COST, 0)}
+    assert read_cap_usage() == {"key dollars": (2 * COST, 0)}
     assert len(ledger()) == 2

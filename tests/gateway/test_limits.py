@@ -26,14 +26,14 @@ from tests.support.gateway.requests import (
     MESSAGES,
     PATHS,
     ask,
-    begun,
+    begin_stream,
     body_of,
     code_of,
-    connected,
-    eventually,
-    head,
-    sent,
-    told,
+    connect,
+    get_record,
+    request_head,
+    send_raw,
+    wait_until,
 )
 
 each_format = pytest.mark.parametrize("path", PATHS)
@@ -83,9 +83,9 @@ def test_a_body_that_is_announced_as_too_large_is_not_waited_for(path: str) -> N
     with (
         ScriptedServer("Hello.") as provider,
         bounded(provider, max_body_bytes=10_000) as server,
-        connected(server) as client,
+        connect(server) as client,
     ):
-        client.sendall(head(path, "Content-Length: 10001"))
+        client.sendall(request_head(path, "Content-Length: 10001"))
         assert answered(client).status_code == 413
 
 
@@ -94,9 +94,9 @@ def test_a_body_that_does_not_come_is_not_waited_for_forever(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
         bounded(provider, body_seconds=0.1) as server,
-        connected(server) as client,
+        connect(server) as client,
     ):
-        client.sendall(head(path, "Content-Length: 100") + b'{"model":')
+        client.sendall(request_head(path, "Content-Length: 100") + b'{"model":')
         answer = answered(client)
         assert answer.status_code == 408
         assert code_of(path, answer) == {MESSAGES: "timeout_error"}.get(path, "body_timeout")
@@ -108,9 +108,9 @@ def test_a_body_that_trickles_is_not_waited_for_forever() -> None:
     with (
         ScriptedServer("Hello.") as provider,
         bounded(provider, body_seconds=0.2) as server,
-        connected(server) as client,
+        connect(server) as client,
     ):
-        client.sendall(head(CHAT, "Content-Length: 1000"))
+        client.sendall(request_head(CHAT, "Content-Length: 1000"))
         client.settimeout(0.05)
         said = b""
         for _ in range(1_000):  # a byte before every silence would be too long
@@ -129,9 +129,9 @@ def test_one_request_too_many_is_told_to_come_again(path: str) -> None:
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
         bounded(provider, max_requests=1) as server,
     ):
-        with begun(server, path, goes_on) as running_one:
+        with begin_stream(server, path, goes_on) as running_one:
             refused = ask(server, path, "hi")
-        assert told(server, running_one)["end"] == "completed"
+        assert get_record(server, running_one)["end"] == "completed"
         assert refused.status_code == 503
         expected = {MESSAGES: "overloaded_error"}.get(path, "too_many_requests_at_once")
         assert code_of(path, refused) == expected
@@ -145,7 +145,7 @@ def test_what_costs_little_is_answered_while_no_more_requests_are() -> None:
     with (
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
         bounded(provider, max_requests=1) as server,
-        begun(server, CHAT, goes_on),
+        begin_stream(server, CHAT, goes_on),
     ):
         for path in ("/healthz", "/readyz", "/metrics", "/v1/models", "/brim/requests"):
             assert httpx.get(server.url + path).status_code == 200
@@ -180,10 +180,10 @@ def test_a_client_that_does_not_read_is_let_go(
     with (
         ScriptedServer("word " * 1_000_000) as provider,
         bounded(provider, send_seconds=0.2) as server,
-        sent(server, path, body_of(path, "hi", stream=streamed)) as client,
+        send_raw(server, path, body_of(path, "hi", stream=streamed)) as client,
     ):
         assert client.recv(12) == b"HTTP/1.1 200"
-        eventually(lambda: "request" in caplog.messages)
+        wait_until(lambda: "request" in caplog.messages)
         (record,) = server.gateway.records.newest(1)
         assert record.end == "client_disconnected"
         assert len(rest_of(client)) < 5_000_000

@@ -15,7 +15,7 @@ from brim.gateway import logs
 from brim.gateway.records import RequestRecord
 from brim.testing import ErrorReply, ScriptedServer
 from tests.support.gateway.process import config_of, running
-from tests.support.gateway.requests import CHAT, PATHS, ask, told
+from tests.support.gateway.requests import CHAT, PATHS, ask, get_record
 
 LOG = logging.getLogger("brim.gateway")
 
@@ -100,7 +100,7 @@ def test_a_request_is_logged_in_one_line(path: str, stream: io.StringIO) -> None
         ScriptedServer("Hello.") as provider,
         running(config_of(provider.url, window=3_000)) as server,
     ):
-        request = told(server, ask(server, path, *TURNS))
+        request = get_record(server, ask(server, path, *TURNS))
     (line,) = lines_of(stream)
     assert (line.pop("level"), line.pop("message")) == ("info", "request")
     assert line.pop("time").endswith("+00:00")

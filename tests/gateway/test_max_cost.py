@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from tests.support.gateway.accounts import (
+    MAX_COST,
     MODEL,
-    WORST,
-    bearing,
-    before,
+    bearer_headers,
+    create_secret,
     dollars,
+    gateway_with_upstream,
     only_row,
     priced,
     say_hi,
-    secret_of,
 )
 from tests.support.gateway.process import running
-from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, posted
+from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, post
 
 WINDOW = 2 * 3_900 + 10 * 100
 """Micro-dollars of a prompt that fills the window, and an answer of 100 tokens."""
@@ -40,8 +40,8 @@ UNBOUNDED: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("path", "more"), UNBOUNDED, ids=str)
 def test_what_nobody_can_bound_is_for_keys_without_caps(path: str, more: dict[str, Any]) -> None:
-    capped, free = secret_of("anna", "5/day"), secret_of("bob")
-    with before() as (gateway, provider):
+    capped, free = create_secret("anna", "5/day"), create_secret("bob")
+    with gateway_with_upstream() as (gateway, provider):
         refused = say_hi(gateway, capped, path, **more)
         assert refused.status_code == 403
         assert "This key has caps" in refused.json()["error"]["message"]
@@ -63,15 +63,15 @@ def test_what_nobody_can_bound_is_for_keys_without_caps(path: str, more: dict[st
 def test_that_is_said_though_the_upstream_is_not_there(
     more: dict[str, Any], said: tuple[int, str]
 ) -> None:
-    secret = secret_of("anna", "5/day")
+    secret = create_secret("anna", "5/day")
     with running(priced("http://127.0.0.1:9/v1", price=None)) as gateway:
         refused = say_hi(gateway, secret, **more)
     assert (refused.status_code, refused.json()["error"]["code"]) == said
 
 
 def test_a_cap_in_tokens_does_not_mind_the_price_of_a_token() -> None:
-    secret = secret_of("anna", "5k tokens/day")
-    with before() as (gateway, _):
+    secret = create_secret("anna", "5k tokens/day")
+    with gateway_with_upstream() as (gateway, _):
         assert say_hi(gateway, secret, service_tier="priority").status_code == 200
 
 
@@ -85,20 +85,20 @@ def test_a_cap_in_tokens_does_not_mind_the_price_of_a_token() -> None:
     ids=str,
 )
 def test_what_the_upstream_adds_may_fill_the_window(path: str, more: dict[str, Any]) -> None:
-    roomy, tight = secret_of("anna", dollars(WINDOW)), secret_of("bob", dollars(WINDOW - 1))
-    with before() as (gateway, provider):
+    roomy, tight = create_secret("anna", dollars(WINDOW)), create_secret("bob", dollars(WINDOW - 1))
+    with gateway_with_upstream() as (gateway, provider):
         assert say_hi(gateway, tight, path, reply=100, **more).status_code == 429
         assert say_hi(gateway, roomy, path, reply=100, **more).status_code == 200
         assert len(provider.requests) == 1
 
 
 def test_so_may_a_file_that_only_the_upstream_has() -> None:
-    roomy, tight = secret_of("anna", dollars(WINDOW)), secret_of("bob", dollars(WINDOW - 1))
+    roomy, tight = create_secret("anna", dollars(WINDOW)), create_secret("bob", dollars(WINDOW - 1))
     parts = [{"type": "file", "file": {"file_id": "file-1"}}, {"type": "text", "text": "hi"}]
     body = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": parts}]}
-    with before() as (gateway, _):
-        assert posted(gateway.url, CHAT, body, bearing(tight)).status_code == 429
-        assert posted(gateway.url, CHAT, body, bearing(roomy)).status_code == 200
+    with gateway_with_upstream() as (gateway, _):
+        assert post(gateway.url, CHAT, body, bearer_headers(tight)).status_code == 429
+        assert post(gateway.url, CHAT, body, bearer_headers(roomy)).status_code == 200
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -106,14 +106,14 @@ def test_so_may_a_file_that_only_the_upstream_has() -> None:
 def test_of_a_field_that_stands_there_twice_only_what_was_claimed_is_sent(
     second: str, is_streamed: bool
 ) -> None:
-    capped = secret_of("anna", "5/day")
+    capped = create_secret("anna", "5/day")
     raw = (
         f'{{"max_tokens": 100000, "model": "gpt-4o", "{second}": 10, '
         f'"stream": {"true" if is_streamed else "false"}, '
         '"messages": [{"role": "user", "content": "hi"}]}'
     ).encode()
-    with before() as (gateway, provider):
-        assert posted(gateway.url, CHAT, raw, bearing(capped)).status_code == 200
+    with gateway_with_upstream() as (gateway, provider):
+        assert post(gateway.url, CHAT, raw, bearer_headers(capped)).status_code == 200
         (asked,) = provider.requests
         assert asked.raw.count(b"max_tok") == 1
         assert asked.body["max_tokens"] == 10
@@ -123,11 +123,11 @@ def test_of_a_field_that_stands_there_twice_only_what_was_claimed_is_sent(
 def test_a_cache_that_is_kept_for_an_hour_is_claimed_at_twice_the_price() -> None:
     content: dict[str, Any] = {"type": "text", "text": "hi"}
     body = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": [content]}]}
-    anna = bearing(secret_of("anna", dollars(WORST)))
-    with before() as (gateway, _):
+    anna = bearer_headers(create_secret("anna", dollars(MAX_COST)))
+    with gateway_with_upstream() as (gateway, _):
         content["cache_control"] = {"type": "ephemeral", "ttl": "1h"}
-        assert posted(gateway.url, MESSAGES, body, anna).status_code == 429
+        assert post(gateway.url, MESSAGES, body, anna).status_code == 429
         hidden = json.dumps(body).replace('"1h"', r'"\u0031h"').encode()
-        assert posted(gateway.url, MESSAGES, hidden, anna).status_code == 429
+        assert post(gateway.url, MESSAGES, hidden, anna).status_code == 429
         content["cache_control"] = {"type": "ephemeral"}
-        assert posted(gateway.url, MESSAGES, body, anna).status_code == 200
+        assert post(gateway.url, MESSAGES, body, anna).status_code == 200

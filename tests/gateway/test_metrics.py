@@ -18,7 +18,7 @@ from brim.gateway.records import RequestRecord
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.process import Running, config_of, running
-from tests.support.gateway.requests import CHAT, PATHS, ask, begun, told
+from tests.support.gateway.requests import CHAT, PATHS, ask, begin_stream, get_record
 
 TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(41)]
 DRY_RUN = {"brim-fitting": "dry-run"}
@@ -77,7 +77,7 @@ def test_metrics_match_the_record_of_a_request(path: str) -> None:
         ScriptedServer(said) as provider,
         running(config_of(provider.url, window=3_000, price=price)) as server,
     ):
-        request = told(server, ask(server, path, *TURNS))
+        request = get_record(server, ask(server, path, *TURNS))
         numbers = read(server)
         ended = {"format": formats.PATHS[path].name, "status": "2xx", "end": "completed"}
         assert numbers("brim_requests_total", **LANE, **ended) == 1
@@ -128,7 +128,7 @@ def test_running_requests_are_counted() -> None:
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
         running(config_of(provider.url)) as server,
     ):
-        with begun(server, CHAT, goes_on):
+        with begin_stream(server, CHAT, goes_on):
             assert read(server)("brim_running_requests") == 1
         assert read(server)("brim_running_requests") == 0
 

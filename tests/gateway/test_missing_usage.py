@@ -16,32 +16,40 @@ from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, TextReply, ToolCallReply
 from brim.testing.reply_formats import REPLY_FORMATS
 from tests.gateway.test_settlement import WORDS, asking, settled
-from tests.support.gateway.accounts import COST, HI, WORST, before, only_row, say_hi, secret_of
-from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, eventually
+from tests.support.gateway.accounts import (
+    COST,
+    MAX_COST,
+    PROMPT_TOKENS,
+    create_secret,
+    gateway_with_upstream,
+    only_row,
+    say_hi,
+)
+from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, wait_until
 
 SILENT: Any = {"usage": None}
 WITHOUT_OUTPUT: Mapping[str, Any] = {
-    CHAT: {"usage": {"prompt_tokens": HI}},
-    MESSAGES: {"usage": {"input_tokens": HI}},
-    RESPONSES: {"usage": {"input_tokens": HI}},
+    CHAT: {"usage": {"prompt_tokens": PROMPT_TOKENS}},
+    MESSAGES: {"usage": {"input_tokens": PROMPT_TOKENS}},
+    RESPONSES: {"usage": {"input_tokens": PROMPT_TOKENS}},
 }
 NO_OUTPUT: Mapping[str, Any] = {
-    CHAT: {"usage": {"prompt_tokens": HI, "completion_tokens": 0}},
-    MESSAGES: {"usage": {"input_tokens": HI, "output_tokens": 0}},
-    RESPONSES: {"usage": {"input_tokens": HI, "output_tokens": 0}},
+    CHAT: {"usage": {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": 0}},
+    MESSAGES: {"usage": {"input_tokens": PROMPT_TOKENS, "output_tokens": 0}},
+    RESPONSES: {"usage": {"input_tokens": PROMPT_TOKENS, "output_tokens": 0}},
 }
 
 
 @pytest.fixture
 def anna() -> str:
     """The secret of a key with a high cap."""
-    return secret_of("anna", "1000/day")
+    return create_secret("anna", "1000/day")
 
 
 @pytest.fixture
 def bob() -> str:
     """The secret of a key without caps."""
-    return secret_of("bob")
+    return create_secret("bob")
 
 
 @pytest.fixture
@@ -54,7 +62,10 @@ def goes_on() -> Iterator[threading.Event]:
 
 def whole(path: str, said: TextReply, **told: Any) -> dict[str, Any]:
     """A response of a provider with changed usage."""
-    return REPLY_FORMATS[path].build_response(said, "name", "scripted", Usage(HI, 0, 2)) | told
+    return (
+        REPLY_FORMATS[path].build_response(said, "name", "scripted", Usage(PROMPT_TOKENS, 0, 2))
+        | told
+    )
 
 
 def raw(answer: object) -> ErrorReply:
@@ -77,20 +88,23 @@ def streamed(path: str, answer: dict[str, Any]) -> ErrorReply:
 def test_output_is_counted_if_a_response_does_not_report_it(
     anna: str, path: str, told: Mapping[str, Any]
 ) -> None:
-    with before(raw(whole(path, TextReply(WORDS), **told[path]))) as (gateway, provider):
+    with gateway_with_upstream(raw(whole(path, TextReply(WORDS), **told[path]))) as (
+        gateway,
+        provider,
+    ):
         assert say_hi(gateway, anna, path).status_code == 200
         tokens, said = provider.requests[0].tokens, provider.tokens(WORDS)
     row = only_row()
     assert row.is_estimated
     assert row.charge.usage.output == said == 10
-    assert row.charge.usage.input in (tokens, HI)
+    assert row.charge.usage.input in (tokens, PROMPT_TOKENS)
     assert settled(row) == 2 * row.charge.usage.input + 10 * said
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_output_is_counted_if_a_stream_reports_none(anna: str, path: str) -> None:
     answer = whole(path, TextReply(WORDS), **NO_OUTPUT[path])
-    with before(streamed(path, answer)) as (gateway, provider):
+    with gateway_with_upstream(streamed(path, answer)) as (gateway, provider):
         assert say_hi(gateway, anna, path, stream=True).status_code == 200
         said = provider.tokens(WORDS)
     row = only_row()
@@ -102,7 +116,7 @@ def test_output_is_counted_if_a_stream_reports_none(anna: str, path: str) -> Non
 @pytest.mark.parametrize("path", PATHS)
 def test_tool_calls_are_counted(anna: str, path: str) -> None:
     said = TextReply(calls=[ToolCallReply("read", {"path": WORDS})])
-    with before(raw(whole(path, said, usage=None))) as (gateway, provider):
+    with gateway_with_upstream(raw(whole(path, said, usage=None))) as (gateway, provider):
         assert say_hi(gateway, anna, path).status_code == 200
         least = provider.tokens(WORDS)
     row = only_row()
@@ -114,7 +128,7 @@ def test_tool_calls_are_counted(anna: str, path: str) -> None:
 def test_visible_reasoning_is_counted(anna: str) -> None:
     answer = whole(CHAT, TextReply("Hello."), usage=None)
     answer["choices"][0]["message"]["reasoning_content"] = WORDS
-    with before(raw(answer)) as (gateway, provider):
+    with gateway_with_upstream(raw(answer)) as (gateway, provider):
         assert say_hi(gateway, anna).status_code == 200
         least = provider.tokens(WORDS) + provider.tokens("Hello.")
     assert only_row().charge.usage.output >= least
@@ -134,7 +148,7 @@ def test_all_choices_are_counted(anna: str, is_streamed: bool) -> None:
     answer = (
         ErrorReply(200, raw=event, in_stream=True) if is_streamed else raw({"choices": choices})
     )
-    with before(answer) as (gateway, provider):
+    with gateway_with_upstream(answer) as (gateway, provider):
         assert say_hi(gateway, anna, n=3, stream=is_streamed).status_code == 200
         said = provider.tokens(WORDS)
     assert 3 * said <= only_row().charge.usage.output <= 3 * said + 2
@@ -142,11 +156,11 @@ def test_all_choices_are_counted(anna: str, is_streamed: bool) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_report_of_no_output_is_accepted_for_an_empty_response(anna: str, path: str) -> None:
-    with before(raw(whole(path, TextReply(), **NO_OUTPUT[path]))) as (gateway, _):
+    with gateway_with_upstream(raw(whole(path, TextReply(), **NO_OUTPUT[path]))) as (gateway, _):
         assert say_hi(gateway, anna, path).status_code == 200
     row = only_row()
     assert not row.is_estimated
-    assert settled(row) == 2 * HI
+    assert settled(row) == 2 * PROMPT_TOKENS
 
 
 # Unknown usage
@@ -158,11 +172,11 @@ def test_a_disconnect_before_the_first_token_is_charged_in_full(
 ) -> None:
     monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.05)
     monkeypatch.setattr(REPLY_FORMATS[path], "HELD", REPLY_FORMATS[path].EVENTS_BEFORE_REPLY)
-    with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
+    with gateway_with_upstream(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         with asking(gateway, anna, path, stream=True, reply=100) as client:
             while b"data: " not in client.recv(65_536):
                 pass
-        eventually(lambda: provider.abandoned)
+        wait_until(lambda: provider.abandoned)
         tokens = provider.requests[0].tokens
     row = only_row()
     assert row.is_estimated
@@ -173,7 +187,7 @@ def test_a_disconnect_before_the_first_token_is_charged_in_full(
 def test_an_upstream_failure_before_the_first_token_is_charged_in_full(
     anna: str, path: str, pieces: int
 ) -> None:
-    with before(TextReply(WORDS, cut_after=pieces)) as (gateway, provider):
+    with gateway_with_upstream(TextReply(WORDS, cut_after=pieces)) as (gateway, provider):
         answer = say_hi(gateway, anna, path, stream=True, reply=100)
         assert b"error" in answer.content
         tokens = provider.requests[0].tokens
@@ -191,19 +205,19 @@ def test_an_upstream_failure_before_the_first_token_is_charged_in_full(
     ],
 )
 def test_an_unreadable_response_is_charged_in_full(anna: str, answer: bytes) -> None:
-    with before(raw(answer)) as (gateway, _):
+    with gateway_with_upstream(raw(answer)) as (gateway, _):
         assert say_hi(gateway, anna).content == answer
         (record,) = gateway.gateway.records.newest(1)
     row = only_row()
     assert row.is_estimated
-    assert settled(row) == WORST
+    assert settled(row) == MAX_COST
     assert record.is_usage_estimated
-    assert record.usage == Usage(HI)
+    assert record.usage == Usage(PROMPT_TOKENS)
 
 
 def test_an_unreadable_response_with_usage_is_charged_by_its_usage(anna: str) -> None:
-    usage = {"prompt_tokens": HI, "completion_tokens": 2}
-    with before(raw({"choices": 7, "usage": usage})) as (gateway, _):
+    usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": 2}
+    with gateway_with_upstream(raw({"choices": 7, "usage": usage})) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 200
     row = only_row()
     assert not row.is_estimated
@@ -213,26 +227,26 @@ def test_an_unreadable_response_with_usage_is_charged_by_its_usage(anna: str) ->
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_a_background_response_is_charged_in_full(bob: str, status: str) -> None:
     begun = whole(RESPONSES, TextReply(), status=status, output=[], usage=None)
-    with before(raw(begun)) as (gateway, _):
+    with gateway_with_upstream(raw(begun)) as (gateway, _):
         answer = say_hi(gateway, bob, RESPONSES, background=True, reply=100)
         assert answer.json()["status"] == status
     row = only_row()
     assert row.is_estimated
-    assert row.charge.micro_dollars == WORST
+    assert row.charge.micro_dollars == MAX_COST
 
 
 def test_a_background_stream_with_a_disconnect_is_charged_in_full(
     bob: str, goes_on: threading.Event
 ) -> None:
-    with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
+    with gateway_with_upstream(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         more: Any = {"stream": True, "background": True, "reply": 100}
         with asking(gateway, bob, RESPONSES, **more) as client:
             while b'"one' not in client.recv(65_536):
                 pass
-        eventually(lambda: provider.abandoned)
+        wait_until(lambda: provider.abandoned)
     row = only_row()
     assert row.is_estimated
-    assert row.charge.micro_dollars == WORST
+    assert row.charge.micro_dollars == MAX_COST
 
 
 # Redirects and caches
@@ -240,7 +254,7 @@ def test_a_background_stream_with_a_disconnect_is_charged_in_full(
 
 @pytest.mark.parametrize("status", [300, 307, 399])
 def test_a_redirect_costs_nothing(anna: str, status: int) -> None:
-    with before(ErrorReply(status)) as (gateway, provider):
+    with gateway_with_upstream(ErrorReply(status)) as (gateway, provider):
         assert say_hi(gateway, anna).status_code == status
         (record,) = gateway.gateway.records.newest(1)
         assert len(provider.requests) == 1
@@ -253,7 +267,7 @@ def test_an_hour_cache_costs_twice_the_input(anna: str) -> None:
     usage = {"input_tokens": 8, "cache_creation_input_tokens": 50, "cache_creation": split}
     answer = whole(MESSAGES, TextReply("Hello."), usage={**usage, "output_tokens": 2})
     price = Price(input=Decimal(4), output=Decimal(10), written=Decimal(5))
-    with before(raw(answer), price=price) as (gateway, _):
+    with gateway_with_upstream(raw(answer), price=price) as (gateway, _):
         assert say_hi(gateway, anna, MESSAGES).status_code == 200
         (record,) = gateway.gateway.records.newest(1)
     assert settled(only_row()) == 8 * 4 + 20 * 5 + 30 * 8 + 2 * 10

@@ -27,8 +27,8 @@ from tests.support.gateway.requests import (
     PATHS,
     RESPONSES,
     body_of,
-    posted,
-    spoken,
+    post,
+    read_spoken,
     turns_in,
 )
 
@@ -69,8 +69,8 @@ def test_a_model_s_name_picks_its_upstream(model: str, said: str) -> None:
         }
         with running(Config(upstreams=upstreams)) as gateway:
             for path in PATHS:
-                answer = posted(gateway.url, path, body_of(path, HELLO, model=model))
-                assert spoken(answer) == said
+                answer = post(gateway.url, path, body_of(path, HELLO, model=model))
+                assert read_spoken(answer) == said
 
 
 def test_a_model_that_nobody_serves() -> None:
@@ -101,8 +101,8 @@ def test_nothing_is_translated_and_the_right_path_is_named() -> None:
             "b": upstream(two, "gpt-*", format=("openai", "responses")),
         }
         with running(Config(upstreams=upstreams)) as gateway:
-            claude = posted(gateway.url, CHAT, body_of(CHAT, HELLO, model="claude-x"))
-            gpt = posted(gateway.url, MESSAGES, body_of(MESSAGES, HELLO, model="gpt-x"))
+            claude = post(gateway.url, CHAT, body_of(CHAT, HELLO, model="claude-x"))
+            gpt = post(gateway.url, MESSAGES, body_of(MESSAGES, HELLO, model="gpt-x"))
         assert not [*one.requests, *two.requests]
     assert (claude.status_code, gpt.status_code) == (400, 400)
     assert claude.json()["error"]["code"] == "wrong_format"
@@ -118,7 +118,7 @@ def test_a_model_that_two_upstreams_serve_each_in_its_format() -> None:
             "b": upstream(two, format=("openai", "responses")),
         }
         with running(Config(upstreams=upstreams)) as gateway:
-            said = [spoken(posted(gateway.url, path, body_of(path, HELLO))) for path in PATHS]
+            said = [read_spoken(post(gateway.url, path, body_of(path, HELLO))) for path in PATHS]
     assert said == ["two", "one", "two"]
 
 
@@ -126,9 +126,9 @@ def test_a_body_without_a_model() -> None:
     body = {"messages": [{"role": "user", "content": "Hello?"}]}
     with ScriptedServer("ok") as provider, ScriptedServer("ok") as other:
         with running(config_of(provider.url)) as gateway:
-            assert spoken(posted(gateway.url, CHAT, body)) == "ok"
+            assert read_spoken(post(gateway.url, CHAT, body)) == "ok"
         with running(config_of(provider.url, other.url)) as gateway:
-            refused = posted(gateway.url, CHAT, body)
+            refused = post(gateway.url, CHAT, body)
         assert provider.requests[0].body == body
     assert refused.status_code == 404
     assert "has no `model`" in refused.json()["error"]["message"]
@@ -162,8 +162,8 @@ MIXED_UP: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 @pytest.mark.parametrize(("at", "meant", "body"), MIXED_UP.values(), ids=MIXED_UP)
 def test_a_body_is_what_its_shape_says(at: str, meant: str, body: Mapping[str, Any]) -> None:
     with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
-        answer = posted(gateway.url, at, {"model": "m", "max_tokens": 9, **body})
-        assert (answer.status_code, spoken(answer)) == (200, "ok")
+        answer = post(gateway.url, at, {"model": "m", "max_tokens": 9, **body})
+        assert (answer.status_code, read_spoken(answer)) == (200, "ok")
         (asked,) = provider.requests
     assert asked.path == meant
 
@@ -171,8 +171,8 @@ def test_a_body_is_what_its_shape_says(at: str, meant: str, body: Mapping[str, A
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_is_known_without_its_version(path: str) -> None:
     with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
-        answer = posted(gateway.url, path.removeprefix("/v1"), body_of(path, HELLO))
-        assert spoken(answer) == "ok"
+        answer = post(gateway.url, path.removeprefix("/v1"), body_of(path, HELLO))
+        assert read_spoken(answer) == "ok"
 
 
 def test_what_is_asked_beside_is_known_without_its_version() -> None:
@@ -209,13 +209,13 @@ def test_only_a_star_stands_for_anything(names: Sequence[str], model: str, means
 def test_a_model_s_name_that_is_none_is_refused(path: str) -> None:
     with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
         body = body_of(path, HELLO)
-        assert spoken(posted(gateway.url, path, body | {"model": "m" * 256})) == "ok"
-        refused = posted(gateway.url, path, body | {"model": "m" * 257})
+        assert read_spoken(post(gateway.url, path, body | {"model": "m" * 256})) == "ok"
+        refused = post(gateway.url, path, body | {"model": "m" * 257})
         assert refused.status_code == 400
         assert "`model` is too long" in refused.json()["error"]["message"]
         at = next((at for at, form in COUNTS.items() if form == path), None)
         if at is not None:
-            assert posted(gateway.url, at, body | {"model": "m" * 257}).status_code == 400
+            assert post(gateway.url, at, body | {"model": "m" * 257}).status_code == 400
         assert len(provider.requests) == 1
 
 
@@ -263,7 +263,7 @@ def test_an_upstream_that_is_down_does_not_hide_the_others() -> None:
 
 
 def counted_at(address: str, path: str, body: Mapping[str, Any]) -> tuple[int, str | None]:
-    answer = posted(address, path, body)
+    answer = post(address, path, body)
     return answer.json()["input_tokens"], answer.headers["brim-count"]
 
 
@@ -298,7 +298,7 @@ def test_what_is_counted_has_the_form_that_goes_out() -> None:
     body = body_of(CHAT, *turns, reply=20, model="own")
     with ScriptedServer("ok", window=4_000, like="llama.cpp", model="own") as provider:
         with running(config_of(provider.url, template="strict", count="always")) as gateway:
-            answer = posted(gateway.url, CHAT, body)
+            answer = post(gateway.url, CHAT, body)
         counted, (asked,) = provider.count_requests[-1], provider.requests
     assert answer.headers["brim-count"] == "server"
     assert answer.headers["brim-tokens"] == str(asked.tokens)
@@ -332,8 +332,8 @@ def test_a_request_chooses_its_policy(path: str, policy: str) -> None:
         ScriptedServer("ok", window=1_000) as provider,
         running(config_of(provider.url)) as gateway,
     ):
-        answer = posted(gateway.url, path, body, {"brim-policy": policy.upper()})
-        assert spoken(answer) == "ok"
+        answer = post(gateway.url, path, body, {"brim-policy": policy.upper()})
+        assert read_spoken(answer) == "ok"
         assert answer.headers["brim-policy"] == policy
         (asked,) = provider.requests
     wanted = brim.fit(body, window=1_000, policy=policy)
@@ -347,9 +347,9 @@ def test_a_dry_run_shows_what_would_be_sent(path: str) -> None:
         ScriptedServer("ok", window=1_000) as provider,
         running(config_of(provider.url)) as gateway,
     ):
-        shown = posted(gateway.url, path, body, {"brim-fitting": "dry-run"})
+        shown = post(gateway.url, path, body, {"brim-fitting": "dry-run"})
         assert not provider.requests
-        posted(gateway.url, path, body)
+        post(gateway.url, path, body)
         (asked,) = provider.requests
     assert shown.status_code == 200
     assert shown.json()["object"] == "brim.plan"
@@ -369,8 +369,8 @@ def test_cache_marks_are_set_on_request(is_set: bool) -> None:
     wish = {"brim-cache-marks": "off" if is_set else "on"}
     with ScriptedServer("ok", window=1_000) as provider:
         with running(config_of(provider.url, cache_marks=is_set)) as gateway:
-            posted(gateway.url, MESSAGES, body)
-            posted(gateway.url, MESSAGES, body, wish)
+            post(gateway.url, MESSAGES, body)
+            post(gateway.url, MESSAGES, body, wish)
         first, second = (asked.body for asked in provider.requests)
     marked, plain = (first, second) if is_set else (second, first)
     assert "cache_control" not in json.dumps(plain)
@@ -384,7 +384,7 @@ def test_the_client_s_own_marks_are_kept_and_none_are_added() -> None:
     body = body_of(MESSAGES, *TURNS, reply=20, system=system)
     with ScriptedServer("ok", window=1_000) as provider:
         with running(config_of(provider.url, cache_marks=True)) as gateway:
-            posted(gateway.url, MESSAGES, body)
+            post(gateway.url, MESSAGES, body)
         (asked,) = provider.requests
     assert asked.body["system"] == system
     assert json.dumps(asked.body).count("cache_control") == 1
@@ -401,7 +401,7 @@ def test_the_client_s_own_marks_are_kept_and_none_are_added() -> None:
 )
 def test_a_wish_that_means_nothing_is_refused(header: Mapping[str, str], code: str) -> None:
     with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
-        answer = posted(gateway.url, CHAT, body_of(CHAT, HELLO), header)
+        answer = post(gateway.url, CHAT, body_of(CHAT, HELLO), header)
         assert answer.status_code == 400
         assert answer.json()["error"]["code"] == code
         assert not provider.requests

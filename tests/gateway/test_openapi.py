@@ -20,7 +20,7 @@ from brim.gateway.app import create_app
 from brim.gateway.formats import PATHS
 from brim.testing import ErrorReply, ScriptedServer, ToolCallReply
 from tests.support.gateway.process import Running, config_of, running
-from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, posted
+from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, post
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_completions_match_the_description(
     body = {**BODIES[path], **fields}
     if "responses" in path and "messages" in body:
         body["input"] = body.pop("messages")
-    answer = posted(served.url, path, body, heads)
+    answer = post(served.url, path, body, heads)
     assert answer.status_code == status
     check(answer, path)
     if status >= 400:
@@ -169,14 +169,14 @@ def test_upstream_errors_match_the_description(fault: ErrorReply) -> None:
         running(config_of(failing.url)) as served,
     ):
         for _ in range(2):
-            answer = posted(served.url, MESSAGES, BODIES["/messages"])
+            answer = post(served.url, MESSAGES, BODIES["/messages"])
             check(answer, MESSAGES)
 
 
 def test_an_unreachable_upstream_matches_the_description() -> None:
     with running(config_of("http://127.0.0.1:9")) as served:
         for path, body in BODIES.items():
-            answer = posted(served.url, path, body)
+            answer = post(served.url, path, body)
             assert answer.status_code == 502
             check(answer, path)
 

@@ -25,12 +25,12 @@ from tests.support.gateway.requests import (
     PATHS,
     RESPONSES,
     ask,
-    begun,
+    begin_stream,
     body_of,
-    eventually,
-    posted,
-    sent,
-    told,
+    get_record,
+    post,
+    send_raw,
+    wait_until,
 )
 
 TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(81)]
@@ -77,8 +77,8 @@ def test_decisions_and_notes_add_up_to_the_difference(path: str, policy: str, wi
     config = config_of("http://127.0.0.1:9", window=window, reply=200, count="off")
     with running(config) as server:
         wishes = {"brim-fitting": "dry-run", "brim-policy": policy}
-        answer = posted(server.url, path, with_calls(path), wishes)
-        request = told(server, answer.raise_for_status())
+        answer = post(server.url, path, with_calls(path), wishes)
+        request = get_record(server, answer.raise_for_status())
         plan = request["plan"]
         decisions = plan["decisions"]
         assert [each["index"] for each in decisions] == list(range(len(decisions)))
@@ -101,7 +101,7 @@ def test_untrimmed_messages_are_listed_as_kept(path: str) -> None:
         ScriptedServer("Hello.") as provider,
         running(config_of(provider.url, window=9_000)) as server,
     ):
-        request = told(server, ask(server, path, "hi", "hello", "how are you?"))
+        request = get_record(server, ask(server, path, "hi", "hello", "how are you?"))
         assert request["tokens"] == request["tokens_before"]
         assert [each["outcome"] for each in request["plan"]["decisions"]] == ["kept"] * 3
         assert request["trimmed"] == {}
@@ -117,9 +117,9 @@ def test_a_dry_run_is_recorded(path: str) -> None:
         too_long = ask(server, path, "word " * 9_000, headers=plan)
         assert too_long.status_code == 400
         tried = [ask(server, path, *TURNS, headers=plan), too_long]
-        assert [told(server, answer)["dry_run"] for answer in tried] == [True, True]
+        assert [get_record(server, answer)["dry_run"] for answer in tried] == [True, True]
         assert not provider.requests
-        assert told(server, ask(server, path, *TURNS))["dry_run"] is False
+        assert get_record(server, ask(server, path, *TURNS))["dry_run"] is False
 
 
 @each_format
@@ -129,7 +129,7 @@ def test_headers_match_the_record(path: str) -> None:
         running(config_of(provider.url, window=3_000)) as server,
     ):
         answer = ask(server, path, *TURNS)
-        request, heads = told(server, answer), answer.headers
+        request, heads = get_record(server, answer), answer.headers
         assert request["tokens"] == int(heads["brim-tokens"])
         assert request["tokens_before"] == int(heads["brim-tokens-before"])
         assert request["limit"] == int(heads["brim-limit"])
@@ -152,7 +152,7 @@ def test_usage_and_cost_come_from_the_report(path: str, streamed: bool) -> None:
         running(config_of(provider.url, price=price)) as server,
     ):
         answer = ask(server, path, "Say some words, please.", stream=streamed)
-        request, (asked,) = told(server, answer), provider.requests
+        request, (asked,) = get_record(server, answer), provider.requests
         assert request["streamed"] is streamed
         usage = request["usage"]
         assert (usage["input"], usage["cached"]) == (asked.tokens, 5)
@@ -165,7 +165,7 @@ def test_usage_and_cost_come_from_the_report(path: str, streamed: bool) -> None:
 @each_format
 def test_an_unknown_price_is_not_zero(path: str) -> None:
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
-        request = told(server, ask(server, path, "hi"))
+        request = get_record(server, ask(server, path, "hi"))
         assert request["usage"]["output"] > 0
         assert request["cost"] is None
 
@@ -183,14 +183,14 @@ def test_a_disconnect_cancels_the_upstream_and_counts_the_output_so_far(
         body = body_of(path, "hi", stream=True)
         with httpx.stream("POST", server.url + path, json=body) as answer:
             assert any(FIRST in line for line in answer.iter_lines())
-        eventually(lambda: "request" in caplog.messages)
-        request = told(server, answer)
+        wait_until(lambda: "request" in caplog.messages)
+        request = get_record(server, answer)
         assert request["end"] == "client_disconnected"
         assert request["usage"]["estimated"] is True
         assert request["usage"]["input"] == request["tokens"]
         assert request["usage"]["output"] == provider.tokens(FIRST) > 1
         assert server.gateway.running == set()
-        eventually(lambda: len(provider.abandoned) == 1)
+        wait_until(lambda: len(provider.abandoned) == 1)
 
 
 @each_format
@@ -207,9 +207,9 @@ def test_a_disconnect_before_the_response_counts_the_prompt(
         return "too late"
 
     with ScriptedServer(waits) as provider, running(config_of(provider.url, price=price)) as server:
-        with sent(server, path, body_of(path, "hi")):
+        with send_raw(server, path, body_of(path, "hi")):
             assert is_asked.wait(LONG)
-        eventually(lambda: "request" in caplog.messages)
+        wait_until(lambda: "request" in caplog.messages)
         (record,) = server.gateway.records.newest(1)
         goes_on.set()
         assert (record.end, record.status, record.is_usage_estimated) == (
@@ -227,7 +227,7 @@ def test_a_failed_upstream_is_recorded(path: str) -> None:
         ScriptedServer(TextReply("one two three four five six", cut_after=6)) as provider,
         running(config_of(provider.url)) as server,
     ):
-        request = told(server, ask(server, path, "hi", stream=True))
+        request = get_record(server, ask(server, path, "hi", stream=True))
         assert request["end"] == "upstream_failed"
         assert request["code"] == "upstream_unreachable"
         assert request["usage"]["input"] > 0
@@ -259,7 +259,7 @@ def test_an_incomplete_stream_is_recorded(path: str, number: int) -> None:
         running(config_of(provider.url)) as server,
     ):
         answer = ask(server, path, "hi", stream=True)
-        request = told(server, answer)
+        request = get_record(server, answer)
         _, _, error = answer.content.partition(said)
         assert b"closed the stream before it was complete" in error
         assert (request["end"], request["code"]) == ("upstream_failed", "upstream_error")
@@ -275,7 +275,7 @@ def test_an_upstream_error_costs_nothing(path: str) -> None:
         ScriptedServer(ErrorReply(400, "no")) as provider,
         running(config_of(provider.url)) as server,
     ):
-        request = told(server, ask(server, path, "hi"))
+        request = get_record(server, ask(server, path, "hi"))
         assert (request["status"], request["end"]) == (400, "rejected")
         assert (request["usage"], request["cost"], request["code"]) == (None, None, None)
 
@@ -318,11 +318,13 @@ def test_decisions_are_dropped_before_requests(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(records, "MAX_DECISIONS", 10)
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         answers = [ask(server, CHAT, *TURNS[:3]) for _ in range(5)]
-        plans = [told(server, answer)["plan"] for answer in answers]
+        plans = [get_record(server, answer)["plan"] for answer in answers]
         assert [plan is None for plan in plans] == [True, True, False, False, False]
         large = ask(server, CHAT, *TURNS[:21])
-        assert len(told(server, large)["plan"]["decisions"]) == 21  # the newest is always kept
-        assert [told(server, answer)["plan"] for answer in answers] == [None] * 5
+        assert (
+            len(get_record(server, large)["plan"]["decisions"]) == 21
+        )  # the newest is always kept
+        assert [get_record(server, answer)["plan"] for answer in answers] == [None] * 5
 
 
 def test_running_requests_are_listed() -> None:
@@ -331,10 +333,10 @@ def test_running_requests_are_listed() -> None:
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
         running(config_of(provider.url)) as server,
     ):
-        with begun(server, CHAT, goes_on) as answer:
+        with begin_stream(server, CHAT, goes_on) as answer:
             (listed,) = httpx.get(f"{server.url}/brim/requests").json()["data"]
         assert (listed["status"], listed["end"], listed["usage"]) == (200, "open", None)
-        assert told(server, answer)["end"] == "completed"
+        assert get_record(server, answer)["end"] == "completed"
 
 
 def test_the_number_of_kept_decisions_is_bounded() -> None:
@@ -351,4 +353,4 @@ def test_the_number_of_kept_decisions_is_bounded() -> None:
 def test_tool_calls_are_part_of_the_usage() -> None:
     call = ToolCallReply("read", {"path": "a"})
     with ScriptedServer(call) as provider, running(config_of(provider.url)) as server:
-        assert told(server, ask(server, CHAT, "hi"))["usage"]["output"] > 0
+        assert get_record(server, ask(server, CHAT, "hi"))["usage"]["output"] > 0

@@ -19,21 +19,21 @@ from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import (
     COST,
     FREE,
-    HI,
     MODEL,
     PRICE,
-    bearing,
-    before,
+    PROMPT_TOKENS,
+    bearer_headers,
+    create_secret,
     dollars,
+    gateway_with_upstream,
     only_row,
     priced,
+    read_cap_usage,
     say_hi,
-    secret_of,
     set_caps,
-    standing,
 )
 from tests.support.gateway.process import FORMATS, config_of, running
-from tests.support.gateway.requests import CHAT, PATHS, RESPONSES, body_of, code_of, posted
+from tests.support.gateway.requests import CHAT, PATHS, RESPONSES, body_of, code_of, post
 
 # Tokens
 
@@ -43,15 +43,15 @@ from tests.support.gateway.requests import CHAT, PATHS, RESPONSES, body_of, code
     [(CHAT, "max_tokens"), (RESPONSES, "max_output_tokens")],
 )
 def test_an_output_limit_is_added_for_capped_keys(path: str, key: str) -> None:
-    capped, free = secret_of("anna", "5/day"), secret_of("bob")
+    capped, free = create_secret("anna", "5/day"), create_secret("bob")
     raw = (
         b'{ "x":  [1.50, "\\u00e9"], '
         + str(body_of(path, "hi", model=MODEL))[1:].replace("'", '"').encode()
     )
     short = raw.replace(b'{ "x"', b'{ "%b": 7, "x"' % key.encode())
-    with before() as (gateway, provider):
+    with gateway_with_upstream() as (gateway, provider):
         for secret, body in ((capped, raw), (free, raw), (capped, short), (free, short)):
-            assert posted(gateway.url, path, body, bearing(secret)).status_code == 200
+            assert post(gateway.url, path, body, bearer_headers(secret)).status_code == 200
         sent = [asked.raw for asked in provider.requests]
     added = b'{"%b":100,' % key.encode()
     assert sent == [added + raw[1:], raw, short, short]
@@ -72,12 +72,12 @@ def test_the_output_limit_has_the_name_of_the_format_and_host() -> None:
 
 @pytest.mark.parametrize("more", [{"n": 3}, {"best_of": 3}, {"n": 2, "best_of": 3}])
 def test_all_requested_choices_are_reserved(more: dict[str, Any]) -> None:
-    three = 2 * HI + 3 * 10 * 100
-    secret = secret_of("anna", dollars(three))
-    with before() as (gateway, provider):
+    three = 2 * PROMPT_TOKENS + 3 * 10 * 100
+    secret = create_secret("anna", dollars(three))
+    with gateway_with_upstream() as (gateway, provider):
         assert say_hi(gateway, secret, **more).status_code == 200
         set_caps(ALL, dollars(three - 1))
-        assert say_hi(gateway, secret_of("bob"), **more).status_code == 429
+        assert say_hi(gateway, create_secret("bob"), **more).status_code == 429
         assert len(provider.requests) == 1
 
 
@@ -90,8 +90,8 @@ def test_all_requested_choices_are_reserved(more: dict[str, Any]) -> None:
     ids=str,
 )
 def test_an_invalid_output_limit_is_rejected_for_capped_keys(bound: dict[str, Any]) -> None:
-    capped, free = secret_of("anna", "5/day"), secret_of("bob")
-    with before() as (gateway, provider):
+    capped, free = create_secret("anna", "5/day"), create_secret("bob")
+    with gateway_with_upstream() as (gateway, provider):
         refused = say_hi(gateway, capped, **bound)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, *bound)
         assert not provider.requests
@@ -101,25 +101,25 @@ def test_an_invalid_output_limit_is_rejected_for_capped_keys(bound: dict[str, An
 
 
 def test_the_output_limit_of_llama_cpp_is_honoured() -> None:
-    secret = secret_of("anna", "1000 tokens")
-    with before() as (gateway, _):
-        assert say_hi(gateway, secret, n_predict=1_000 - HI).status_code == 200
-        assert say_hi(gateway, secret, n_predict=1_000 - HI).status_code == 429
+    secret = create_secret("anna", "1000 tokens")
+    with gateway_with_upstream() as (gateway, _):
+        assert say_hi(gateway, secret, n_predict=1_000 - PROMPT_TOKENS).status_code == 200
+        assert say_hi(gateway, secret, n_predict=1_000 - PROMPT_TOKENS).status_code == 429
 
 
 def test_a_stored_conversation_reserves_the_whole_window() -> None:
     whole = 2 * 3_900 + 10 * 100
-    secret = secret_of("anna", dollars(whole))
-    with before() as (gateway, provider):
+    secret = create_secret("anna", dollars(whole))
+    with gateway_with_upstream() as (gateway, provider):
         more = {"previous_response_id": "resp_1"}
         assert say_hi(gateway, secret, RESPONSES, **more).status_code == 200
         set_caps(ALL, dollars(whole - 1))
-        assert say_hi(gateway, secret_of("bob"), RESPONSES, **more).status_code == 429
+        assert say_hi(gateway, create_secret("bob"), RESPONSES, **more).status_code == 429
         assert len(provider.requests) == 1
 
 
 def test_a_stored_conversation_without_a_known_window_is_rejected() -> None:
-    secret = secret_of("anna", "5/day")
+    secret = create_secret("anna", "5/day")
     with (
         ScriptedServer("Hello.", reports_window=False) as provider,
         running(config_of(provider.url, price=PRICE)) as gateway,
@@ -137,47 +137,47 @@ def test_a_stored_conversation_without_a_known_window_is_rejected() -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_dollar_cap_needs_a_price(path: str) -> None:
-    secret = secret_of("anna", "5/day")
-    with before(price=None) as (gateway, provider):
+    secret = create_secret("anna", "5/day")
+    with gateway_with_upstream(price=None) as (gateway, provider):
         answer = say_hi(gateway, secret, path, model="own")
         assert answer.status_code == 403
         assert "upstreams.upstream-1.price" in answer.json()["error"]["message"]
         assert not provider.requests
-    with before(price=FREE) as (gateway, _):
+    with gateway_with_upstream(price=FREE) as (gateway, _):
         assert say_hi(gateway, secret, path, model="own").status_code == 200
     assert only_row().charge.micro_dollars == 0
 
 
 def test_a_token_cap_needs_no_price() -> None:
-    secret = secret_of("anna", "2k tokens/day")
-    with before(price=None) as (gateway, _):
+    secret = create_secret("anna", "2k tokens/day")
+    with gateway_with_upstream(price=None) as (gateway, _):
         assert say_hi(gateway, secret, model="own").status_code == 200
         answer = say_hi(gateway, secret, model="own", reply=1_995)
         assert answer.status_code == 429
         assert "The 2,000 tokens/day cap" in answer.json()["error"]["message"]
-    assert standing() == {"key tokens": (HI + 2, 0)}
+    assert read_cap_usage() == {"key tokens": (PROMPT_TOKENS + 2, 0)}
     assert only_row().charge.is_unpriced
 
 
 def test_a_trimmed_retry_is_reserved_again() -> None:
-    secret = secret_of("anna", dollars(cap := 45_000))
+    secret = create_secret("anna", dollars(cap := 45_000))
     price = Price(input=Decimal(2), output=Decimal(100))
     with (
         ScriptedServer("Hello.", window=1_500, reports_window=False) as provider,
         running(priced(provider.url, price=price)) as gateway,
     ):
         body = body_of(CHAT, *["word " * 600, "so"] * 6, "hi", model=MODEL, reply=3_000)
-        answer = posted(gateway.url, CHAT, body, bearing(secret))
+        answer = post(gateway.url, CHAT, body, bearer_headers(secret))
         assert answer.status_code == 429
         (sent,) = provider.requests
     assert 2 * sent.tokens + 100 * sent.body["max_tokens"] <= cap
     assert only_row().charge.micro_dollars == 0
-    assert standing() == {"key dollars": (0, 0)}
+    assert read_cap_usage() == {"key dollars": (0, 0)}
 
 
 def test_a_huge_output_limit_is_clamped() -> None:
-    free, capped = secret_of("bob"), secret_of("anna", "900M tokens")
-    with before() as (gateway, provider):
+    free, capped = create_secret("bob"), create_secret("anna", "900M tokens")
+    with gateway_with_upstream() as (gateway, provider):
         assert say_hi(gateway, free, n=2**62).status_code == 200
         assert say_hi(gateway, capped, n=2**62).status_code == 429
         assert len(provider.requests) == 1

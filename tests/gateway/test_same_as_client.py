@@ -16,7 +16,7 @@ from brim.providers.server_counter import SHARED_STATES
 from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ScriptedServer
 from tests.support.gateway.process import config_of, running
-from tests.support.gateway.requests import CHAT, posted
+from tests.support.gateway.requests import CHAT, post
 
 WINDOW: Final = 1_024
 REPLY: Final = 40
@@ -116,7 +116,7 @@ def send_through_gateway(
     first = len(server.requests)
     body = {"model": setting.model, "messages": list(messages), "max_tokens": 20}
     with running(config) as gateway:
-        response = posted(gateway.url, CHAT, body)
+        response = post(gateway.url, CHAT, body)
     tries = [each.body["messages"] for each in server.requests[first:]]
     return Sent(tries, response.status_code == 200)
 
@@ -171,7 +171,7 @@ def test_the_gateway_sends_what_the_client_sends_while_a_conversation_grows(
                 session.append(messages[end - 1])
                 sent = client.request(session)
                 body = {"model": "gpt-4o", "messages": messages[:end]}
-                assert posted(gateway.url, CHAT, body).status_code == 200
+                assert post(gateway.url, CHAT, body).status_code == 200
                 assert server.requests[-1].body["messages"] == sent.messages
                 session.append(messages[end])
     assert sent.plan.is_trimmed

@@ -21,7 +21,7 @@ from brim.gateway import logs
 from brim.testing import ErrorReply, Script, ScriptedServer, TextReply, ToolCallReply
 from tests.gateway.test_logs import loggers_kept
 from tests.support.gateway.process import Running, config_of, running
-from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, messages_key, posted
+from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, messages_key, post
 
 MARK = "zqx-"
 UPSTREAM_KEY = f"{MARK}upstream-key"
@@ -131,9 +131,9 @@ def _asked_about(server: Running) -> list[str]:
     return ["/metrics", "/brim/requests", *(f"/brim/requests/{record.id}" for record in kept)]
 
 
-def post(server: Running, path: str, body: Any, **headers: str) -> httpx.Response:
+def post_marked(server: Running, path: str, body: Any, **headers: str) -> httpx.Response:
     """Send a body with markers in its headers; check that brim's headers have none."""
-    answer = posted(server.url, f"{path}?q={MARK}query", body, {**HEADERS, **headers})
+    answer = post(server.url, f"{path}?q={MARK}query", body, {**HEADERS, **headers})
     assert UPSTREAM_KEY not in answer.text
     added = {name: value for name, value in answer.headers.items() if name.startswith("brim-")}
     assert MARK not in str(added)
@@ -165,7 +165,7 @@ def test_no_response_reveals_content(answers: Script) -> None:
     with watched(answers) as (server, provider):
         for path in PATHS:
             for streamed in (True, False):
-                post(server, path, marked(path, streamed=streamed))
+                post_marked(server, path, marked(path, streamed=streamed))
         assert len(provider.requests) == 6
         for asked in provider.requests:
             assert asked.headers["Authorization"] == f"Bearer {UPSTREAM_KEY}"
@@ -180,7 +180,7 @@ def test_a_trimmed_and_rejected_request_reveals_nothing(
 ) -> None:
     scripted = {"window": 2_000, "reports_window": False, "context_errors": refuses}
     with watched(f"{MARK}answer", scripted=scripted, window=3_000, reply=50) as (server, provider):
-        answer = post(server, path, marked(path, streamed=streamed, long=True))
+        answer = post_marked(server, path, marked(path, streamed=streamed, long=True))
         assert answer.headers["brim-trimmed"] != "none"
         assert provider.rejected
 
@@ -189,7 +189,7 @@ def test_a_trimmed_and_rejected_request_reveals_nothing(
 def test_an_unreachable_upstream_is_reported_without_content(path: str) -> None:
     with watched("never asked") as (server, provider):
         provider.__exit__()
-        answer = post(server, path, marked(path, streamed=False))
+        answer = post_marked(server, path, marked(path, streamed=False))
         assert answer.status_code == 502
         assert MARK not in answer.text
 
@@ -203,7 +203,7 @@ def test_a_context_length_error_has_numbers_only(path: str) -> None:
         body = marked(path, streamed=False)
         key = messages_key(path)
         body[key][-1]["content"] = LONG_TEXT
-        answer = post(server, path, body)
+        answer = post_marked(server, path, body)
         assert answer.status_code == 400
         assert MARK not in answer.text
         assert provider.requests == []
@@ -236,7 +236,7 @@ def test_an_invalid_body_is_not_quoted(path: str) -> None:
     key = messages_key(path)
     with watched("Hello.") as (server, _):
         for changed in BODIES.values():
-            answer = post(server, path, changed(marked(path, streamed=False), key))
+            answer = post_marked(server, path, changed(marked(path, streamed=False), key))
             assert answer.status_code < 500
             assert MARK not in answer.text
 
@@ -244,6 +244,6 @@ def test_an_invalid_body_is_not_quoted(path: str) -> None:
 @each_format
 def test_a_too_large_body_is_not_quoted(path: str) -> None:
     with watched("never asked", gateway={"max_body_bytes": 500}) as (server, _):
-        answer = post(server, path, marked(path, streamed=False))
+        answer = post_marked(server, path, marked(path, streamed=False))
         assert answer.status_code == 413
         assert MARK not in answer.text

@@ -28,8 +28,8 @@ from brim.gateway.preflight import StartupMessage
 from brim.gateway.server import open_listener
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer, TextReply
-from tests.support.gateway.accounts import books_file, only_row, secret_of, standing
-from tests.support.gateway.requests import eventually
+from tests.support.gateway.accounts import create_secret, only_row, read_cap_usage, store_file
+from tests.support.gateway.requests import wait_until
 
 BRIM = [sys.executable, "-m", "brim.cli"]
 UPSTREAM = ["--upstream", "http://127.0.0.1:9"]
@@ -149,12 +149,12 @@ def test_invalid_flags_are_reported(arguments: list[str], said: str) -> None:
     ],
 )
 def test_an_unusable_store_is_reported_in_one_line(write: str, said: str) -> None:
-    secret_of("anna")
-    with closing(sqlite3.connect(books_file())) as base:
+    create_secret("anna")
+    with closing(sqlite3.connect(store_file())) as base:
         base.execute(write)
     ended = brim_serve(*UPSTREAM, "--port", "0")
     assert ended.exit_code == 4
-    assert ended.stderr.startswith(f"brim: Cannot use {books_file()}: ")
+    assert ended.stderr.startswith(f"brim: Cannot use {store_file()}: ")
     assert said in ended.stderr
     assert ended.stderr.count("\n") == 1
 
@@ -232,7 +232,7 @@ def test_a_running_stream_ends_before_the_gateway(llama: LocalServer) -> None:
 
 @pytest.mark.parametrize(("price", "status"), [([], 403), (["--price", "0/0"], 200)])
 def test_a_key_with_a_dollar_cap_needs_a_price(price: list[str], status: int) -> None:
-    secret = secret_of("anna", "5/day")
+    secret = create_secret("anna", "5/day")
     with (
         ScriptedServer("Hello.", window=4_000) as provider,
         started([*BRIM, "serve", "--upstream", provider.url, *price, "--port", "0"]) as process,
@@ -250,7 +250,7 @@ def test_a_key_with_a_dollar_cap_needs_a_price(price: list[str], status: int) ->
 
 
 def test_a_second_ctrl_c_records_the_output_so_far_and_exits() -> None:
-    secret, never = secret_of("anna", "5/day"), threading.Event()
+    secret, never = create_secret("anna", "5/day"), threading.Event()
     flags = ["--window", "4000", "--price", "2/10", "--port", "0"]
     with (
         ScriptedServer(TextReply("Hello.", hold=never)) as provider,
@@ -263,7 +263,7 @@ def test_a_second_ctrl_c_records_the_output_so_far_and_exits() -> None:
             client.request("POST", "/v1/chat/completions", json.dumps(body), heads)
             client.getresponse().readline()
             process.send_signal(signal.SIGINT)
-            eventually(lambda: refuses(urlsplit(address).port))
+            wait_until(lambda: refuses(urlsplit(address).port))
             process.send_signal(signal.SIGINT)
             assert process.stdout is not None
             logged = [json.loads(line) for line in process.stdout.read().splitlines()]
@@ -272,7 +272,7 @@ def test_a_second_ctrl_c_records_the_output_so_far_and_exits() -> None:
     (line,) = [line for line in logged if line["message"] == "request"]
     assert line["end"] == "stopped"
     assert only_row().state == "settled"
-    assert standing()["key dollars"][1] == 0
+    assert read_cap_usage()["key dollars"][1] == 0
 
 
 def test_in_a_pipe_all_output_is_json(llama: LocalServer) -> None:

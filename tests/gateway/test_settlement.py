@@ -34,25 +34,33 @@ from brim.providers import http_connection
 from brim.testing import ErrorReply, ScriptedReply, ScriptedServer, TextReply
 from tests.support.gateway.accounts import (
     COST,
-    HI,
+    MAX_COST,
     MODEL,
-    WORST,
-    bearing,
-    before,
-    books_file,
+    PROMPT_TOKENS,
+    bearer_headers,
+    create_secret,
     dollars,
+    fallback_config,
+    gateway_with_upstream,
     ledger,
     only_row,
     priced,
+    read_cap_usage,
     revoke,
     say_hi,
-    secret_of,
-    standing,
-    standing_in,
+    store_file,
     with_gateway,
 )
 from tests.support.gateway.process import Running, running
-from tests.support.gateway.requests import CHAT, LONG, PATHS, body_of, connected, eventually, head
+from tests.support.gateway.requests import (
+    CHAT,
+    LONG,
+    PATHS,
+    body_of,
+    connect,
+    request_head,
+    wait_until,
+)
 from tests.support.providers.scripted import serving
 
 ROOMY = "1000/day"
@@ -62,7 +70,7 @@ WORDS = "one two three four five six seven eight nine ten"
 @pytest.fixture
 def anna() -> str:
     """The secret of a key with a high cap."""
-    return secret_of("anna", ROOMY, project="blue")
+    return create_secret("anna", ROOMY, project="blue")
 
 
 @pytest.fixture
@@ -76,7 +84,7 @@ def goes_on() -> Iterator[threading.Event]:
 def settled(row: LedgerRow) -> int:
     """Return the cost of a settled row; check that nothing is reserved."""
     assert row.state == "settled"
-    assert standing() == {"key dollars": (row.charge.micro_dollars, 0)}
+    assert read_cap_usage() == {"key dollars": (row.charge.micro_dollars, 0)}
     return row.charge.micro_dollars
 
 
@@ -88,7 +96,7 @@ def settled(row: LedgerRow) -> int:
 def test_reported_usage_is_recorded_to_the_micro_dollar(
     anna: str, path: str, is_streamed: bool
 ) -> None:
-    with before() as (gateway, provider):
+    with gateway_with_upstream() as (gateway, provider):
         answer = say_hi(gateway, anna, path, stream=is_streamed)
         (asked,) = provider.requests
     row = only_row()
@@ -102,7 +110,7 @@ def test_reported_usage_is_recorded_to_the_micro_dollar(
 
 def test_cached_input_is_charged_at_its_rate(anna: str) -> None:
     price = Price(input=Decimal(2), cached=Decimal("0.25"), output=Decimal(10))
-    with before(TextReply("Hello.", cached=5), price=price) as (gateway, _):
+    with gateway_with_upstream(TextReply("Hello.", cached=5), price=price) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 200
     row = only_row()
     assert row.charge.usage.cached == 5
@@ -118,18 +126,18 @@ def reporting(**usage: Any) -> ErrorReply:
 @pytest.mark.parametrize(
     ("usage", "cost"),
     [
-        ({"prompt_tokens": 10**18, "completion_tokens": 10**18}, WORST),
-        ({"prompt_tokens": 10**30, "completion_tokens": 2}, WORST),
-        ({"prompt_tokens": HI, "completion_tokens": 2, "cost": 1e300}, WORST),
-        ({"prompt_tokens": HI, "completion_tokens": -2}, COST),
-        ({"prompt_tokens": HI, "completion_tokens": 2, "cost": -5}, COST),
-        ({"prompt_tokens": HI, "completion_tokens": 2, "cost": 0.0000071}, 8),
+        ({"prompt_tokens": 10**18, "completion_tokens": 10**18}, MAX_COST),
+        ({"prompt_tokens": 10**30, "completion_tokens": 2}, MAX_COST),
+        ({"prompt_tokens": PROMPT_TOKENS, "completion_tokens": 2, "cost": 1e300}, MAX_COST),
+        ({"prompt_tokens": PROMPT_TOKENS, "completion_tokens": -2}, COST),
+        ({"prompt_tokens": PROMPT_TOKENS, "completion_tokens": 2, "cost": -5}, COST),
+        ({"prompt_tokens": PROMPT_TOKENS, "completion_tokens": 2, "cost": 0.0000071}, 8),
     ],
 )
 def test_an_implausible_report_is_replaced_by_the_maximum(
     anna: str, usage: dict[str, Any], cost: int
 ) -> None:
-    with before(reporting(**usage)) as (gateway, _):
+    with gateway_with_upstream(reporting(**usage)) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 200
     assert settled(only_row()) == cost
 
@@ -147,19 +155,19 @@ def test_a_settlement_that_fails_does_not_block_others(
         await settle(books, settlements)
 
     monkeypatch.setattr(SqliteAccountStore, "settle", settling)
-    with before() as (gateway, _), ThreadPoolExecutor(4) as pool:
+    with gateway_with_upstream() as (gateway, _), ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(say_hi, gateway, anna) for _ in range(8)]:
             assert done.result().status_code == 200
     assert [row.charge.micro_dollars for row in ledger()] == [COST] * 7
-    assert standing() == {"key dollars": (7 * COST, WORST)}  # until its lease expires
+    assert read_cap_usage() == {"key dollars": (7 * COST, MAX_COST)}  # until its lease expires
 
 
 def test_a_key_without_caps_is_recorded() -> None:
-    secret = secret_of("bob")
-    with before() as (gateway, _):
+    secret = create_secret("bob")
+    with gateway_with_upstream() as (gateway, _):
         assert say_hi(gateway, secret).status_code == 200
     assert only_row().charge.micro_dollars == COST
-    assert standing() == {}
+    assert read_cap_usage() == {}
 
 
 # Interrupted responses
@@ -170,8 +178,8 @@ def asking(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> Iter
     """A client that has sent a request and disconnects when the block ends."""
     raw = json.dumps(body_of(path, "hi", model=MODEL, **more)).encode()
     heads = (f"Content-Length: {len(raw)}", f"Authorization: Bearer {secret}")
-    with connected(gateway) as client:
-        client.sendall(head(path, *heads) + raw)
+    with connect(gateway) as client:
+        client.sendall(request_head(path, *heads) + raw)
         yield client
 
 
@@ -179,11 +187,11 @@ def asking(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> Iter
 def test_a_disconnect_during_a_stream_is_charged_for_the_output_so_far(
     anna: str, path: str, goes_on: threading.Event
 ) -> None:
-    with before(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
+    with gateway_with_upstream(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         with asking(gateway, anna, path, stream=True, reply=100) as client:
             while b'"one' not in client.recv(65_536):
                 pass
-        eventually(lambda: provider.abandoned)
+        wait_until(lambda: provider.abandoned)
         tokens = provider.requests[0].tokens
     row = only_row()
     assert row.is_estimated
@@ -196,7 +204,7 @@ def test_a_disconnect_during_a_stream_is_charged_for_the_output_so_far(
 def test_an_upstream_failure_during_a_stream_is_charged_for_the_output_so_far(
     anna: str, path: str
 ) -> None:
-    with before(TextReply(WORDS, cut_after=6)) as (gateway, provider):
+    with gateway_with_upstream(TextReply(WORDS, cut_after=6)) as (gateway, provider):
         answer = say_hi(gateway, anna, path, stream=True, reply=100)
         assert answer.status_code == 200
         assert b"error" in answer.content
@@ -222,29 +230,29 @@ def held(goes_on: threading.Event) -> Any:
 def test_a_disconnect_before_the_response_is_charged_in_full(
     anna: str, is_streamed: bool, goes_on: threading.Event
 ) -> None:
-    with before(held(goes_on)) as (gateway, provider):
+    with gateway_with_upstream(held(goes_on)) as (gateway, provider):
         with asking(gateway, anna, stream=is_streamed):
-            eventually(lambda: provider.requests)
-        eventually(lambda: not gateway.gateway.running)
+            wait_until(lambda: provider.requests)
+        wait_until(lambda: not gateway.gateway.running)
         goes_on.set()
     row = only_row()
     assert row.is_estimated
-    assert settled(row) == WORST
+    assert settled(row) == MAX_COST
 
 
 def test_a_timeout_is_charged_in_full(anna: str, goes_on: threading.Event) -> None:
-    with before(held(goes_on), timeout=0.2) as (gateway, _):
+    with gateway_with_upstream(held(goes_on), timeout=0.2) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 504
         goes_on.set()
     row = only_row()
     assert row.is_estimated
-    assert settled(row) == WORST
+    assert settled(row) == MAX_COST
 
 
 def test_a_broken_response_is_charged_in_full(anna: str) -> None:
-    with before(TextReply("Hello.", cut_after=0)) as (gateway, _):
+    with gateway_with_upstream(TextReply("Hello.", cut_after=0)) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 502
-    assert settled(only_row()) == WORST
+    assert settled(only_row()) == MAX_COST
 
 
 def test_a_failure_on_a_reused_connection_is_not_retried(
@@ -260,7 +268,7 @@ def test_a_failure_on_a_reused_connection_is_not_retried(
                 return web.Response(status=404)
             if not is_warm.is_set():
                 await together.wait()
-                raw = reporting(prompt_tokens=HI, completion_tokens=2).raw
+                raw = reporting(prompt_tokens=PROMPT_TOKENS, completion_tokens=2).raw
                 return web.Response(body=raw, content_type="application/json")
             await asyncio.sleep(2 * http_connection.STALE_SECONDS)
             assert request.transport is not None
@@ -277,8 +285,8 @@ def test_a_failure_on_a_reused_connection_is_not_retried(
             return upstream.paths.count(CHAT)
 
     assert asyncio.run(work()) == 3 + 1
-    assert [row.charge.micro_dollars for row in ledger()] == [COST] * 3 + [WORST]
-    assert standing() == {"key dollars": (3 * COST + WORST, 0)}
+    assert [row.charge.micro_dollars for row in ledger()] == [COST] * 3 + [MAX_COST]
+    assert read_cap_usage() == {"key dollars": (3 * COST + MAX_COST, 0)}
 
 
 def test_a_retry_after_a_closed_connection_counts_once(
@@ -299,7 +307,7 @@ def test_a_retry_after_a_closed_connection_counts_once(
             if request.path == CHAT and upstream.paths.count(CHAT) == 2:
                 assert request.transport is not None
                 request.transport.abort()
-            raw = reporting(prompt_tokens=HI, completion_tokens=2).raw
+            raw = reporting(prompt_tokens=PROMPT_TOKENS, completion_tokens=2).raw
             return web.Response(body=raw, content_type="application/json")
 
         async with serving(answer) as upstream:
@@ -313,7 +321,7 @@ def test_a_retry_after_a_closed_connection_counts_once(
     rows = ledger()
     assert [row.charge.micro_dollars for row in rows] == [COST, COST]
     assert claimed == [rows[0].id, rows[1].id]
-    assert standing() == {"key dollars": (2 * COST, 0)}
+    assert read_cap_usage() == {"key dollars": (2 * COST, 0)}
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -334,7 +342,7 @@ def test_a_retry_after_a_closed_connection_counts_once(
     ids=lambda fault: str(fault.status),
 )
 def test_an_error_response_costs_nothing(anna: str, fault: ErrorReply, is_streamed: bool) -> None:
-    with before(fault) as (gateway, provider):
+    with gateway_with_upstream(fault) as (gateway, provider):
         say_hi(gateway, anna, stream=is_streamed)
         assert len(provider.requests) == 1
     assert settled(only_row()) == 0
@@ -347,7 +355,7 @@ def test_an_unreachable_upstream_costs_nothing(anna: str) -> None:
 
 
 def test_a_reached_cap_is_reported_before_any_connection() -> None:
-    secret = secret_of("anna", dollars(WORST - 1))
+    secret = create_secret("anna", dollars(MAX_COST - 1))
     with running(priced("http://127.0.0.1:9/v1")) as gateway:
         assert say_hi(gateway, secret).status_code == 429
 
@@ -365,7 +373,7 @@ def test_a_reservation_is_made_as_sent_only_on_an_open_connection(
 
     async def work() -> None:
         async def answer(_: web.Request) -> web.StreamResponse:
-            raw = reporting(prompt_tokens=HI, completion_tokens=2).raw
+            raw = reporting(prompt_tokens=PROMPT_TOKENS, completion_tokens=2).raw
             return web.Response(body=raw, content_type="application/json")
 
         async with serving(answer) as upstream:
@@ -389,11 +397,11 @@ def test_a_disconnect_before_sending_costs_nothing(
         await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(SqliteAccountStore, "reserve", for_ever)
-    with before() as (gateway, provider):
+    with gateway_with_upstream() as (gateway, provider):
         with asking(gateway, anna):
             assert is_claimed.wait(LONG)
-            assert standing() == {"key dollars": (0, WORST)}
-        eventually(lambda: not gateway.gateway.running)
+            assert read_cap_usage() == {"key dollars": (0, MAX_COST)}
+        wait_until(lambda: not gateway.gateway.running)
         assert not provider.requests
     assert settled(only_row()) == 0
 
@@ -412,7 +420,7 @@ def _unheard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_unheard")
 def test_a_request_rejected_after_a_lost_store_reply_costs_nothing(anna: str) -> None:
-    with before() as (gateway, provider):
+    with gateway_with_upstream() as (gateway, provider):
         assert say_hi(gateway, anna).status_code == 503
         assert not provider.requests
     assert settled(only_row()) == 0
@@ -430,7 +438,7 @@ def test_a_request_allowed_after_a_lost_store_reply_is_charged(anna: str) -> Non
 
 async def sweep_later() -> None:
     """Expire all leases."""
-    books = SqliteAccountStore(books_file(), lambda: time.time() + 3_600)
+    books = SqliteAccountStore(store_file(), lambda: time.time() + 3_600)
     await books.open()
     await books.sweep()
     await books.close()
@@ -449,7 +457,7 @@ def test_a_request_allowed_without_the_store_is_not_charged(
     asyncio.run(sweep_later())
     found = sorted((row.state, row.charge.micro_dollars) for row in ledger())
     assert found == [("refunded", 0), ("refunded", 0), ("settled", COST)]
-    assert standing() == {"key dollars": (COST, 0)}
+    assert read_cap_usage() == {"key dollars": (COST, 0)}
 
 
 @pytest.mark.usefixtures("_unheard")
@@ -513,7 +521,7 @@ def test_a_request_rejected_during_an_outage_is_not_settled(
 
     monkeypatch.setattr(SqliteAccountStore, "reserve", away)
     monkeypatch.setattr(SqliteAccountStore, "settle", away)
-    with before() as (gateway, provider):
+    with gateway_with_upstream() as (gateway, provider):
         assert {say_hi(gateway, anna).status_code for _ in range(50)} == {503}
         assert not provider.requests
     assert gateway.gateway.services.accounts.unsettled <= 1  # the request during which it failed
@@ -522,11 +530,11 @@ def test_a_request_rejected_during_an_outage_is_not_settled(
 def test_a_request_rejected_by_a_cap_is_not_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    secret, settled = secret_of("anna", dollars(WORST - 1)), []
+    secret, settled = create_secret("anna", dollars(MAX_COST - 1)), []
     monkeypatch.setattr(
         AccountService, "settle", lambda _, settlements: settled.extend(settlements)
     )
-    with before() as (gateway, provider):
+    with gateway_with_upstream() as (gateway, provider):
         assert say_hi(gateway, secret).status_code == 429
         assert not provider.requests
     assert settled == []
@@ -538,7 +546,7 @@ def test_a_resent_request_has_one_row(anna: str) -> None:
     with ScriptedServer("Hello.", window=1_500, reports_window=False) as provider:
         with running(priced(provider.url)) as gateway:
             body = body_of(CHAT, *long, "hi", model=MODEL)
-            answer = httpx.post(gateway.url + CHAT, json=body, headers=bearing(anna))
+            answer = httpx.post(gateway.url + CHAT, json=body, headers=bearer_headers(anna))
             assert answer.headers["brim-resent"] == "1"
         assert len(provider.requests) == 2
         tokens = provider.requests[-1].tokens
@@ -552,9 +560,9 @@ def test_a_rejected_retry_is_not_counted_as_resent(anna: str) -> None:
         revoke("anna")
         return ErrorReply(400, error=error)
 
-    with before(refuse) as (gateway, provider):
+    with gateway_with_upstream(refuse) as (gateway, provider):
         body = body_of(CHAT, *["word " * 400, "so"] * 4, "hi", model=MODEL)
-        answer = httpx.post(gateway.url + CHAT, json=body, headers=bearing(anna))
+        answer = httpx.post(gateway.url + CHAT, json=body, headers=bearer_headers(anna))
         assert len(provider.requests) == 1
     assert answer.status_code == 401
     assert "brim-resent" not in answer.headers
@@ -565,15 +573,15 @@ def test_a_timeout_and_its_fallback_are_charged_in_one_row(
     anna: str, goes_on: threading.Event
 ) -> None:
     with ScriptedServer(held(goes_on)) as first, ScriptedServer("Hello.") as second:
-        with running(standing_in(first.url, second.url, timeout=0.2)) as gateway:
+        with running(fallback_config(first.url, second.url, timeout=0.2)) as gateway:
             assert say_hi(gateway, anna).headers["brim-fallback"] == "gpt-4o-mini"
         goes_on.set()
     row = only_row()
     assert row.model == "gpt-4o-mini"
-    assert row.charge.usage.input == 2 * HI
+    assert row.charge.usage.input == 2 * PROMPT_TOKENS
     assert row.charge.usage.output == 100 + 2
     assert row.is_estimated
-    assert settled(row) == WORST + 2 * COST
+    assert settled(row) == MAX_COST + 2 * COST
 
 
 def test_an_outage_before_a_fallback_keeps_the_first_reservation(
@@ -589,7 +597,7 @@ def test_an_outage_before_a_fallback_keeps_the_first_reservation(
     with (
         ScriptedServer(ErrorReply(503)) as first,
         ScriptedServer("Hello.") as second,
-        running(standing_in(first.url, second.url)) as gateway,
+        running(fallback_config(first.url, second.url)) as gateway,
     ):
         assert say_hi(gateway, anna).headers["brim-fallback"] == "gpt-4o-mini"
     assert claimed == [MODEL, "gpt-4o-mini"]
@@ -622,14 +630,14 @@ def test_two_hundred_failing_requests_have_one_row_each(anna: str) -> None:
         with asking(gateway, anna, path, stream=is_streamed):
             threading.Event().wait(wait)  # and disconnects at any point
 
-    with before(lambda _: chance.choice(faults), timeout=1.0) as (gateway, provider):
+    with gateway_with_upstream(lambda _: chance.choice(faults), timeout=1.0) as (gateway, provider):
         with ThreadPoolExecutor(12) as pool:
             for done in [pool.submit(asks, gateway, *job) for job in jobs]:
                 done.result()
-        eventually(lambda: not gateway.gateway.running)
+        wait_until(lambda: not gateway.gateway.running)
     rows = ledger()
     ids = [row.id for row in rows]
     assert len(set(ids)) == len(ids) >= len(provider.requests)
     assert set(answered) <= set(ids)
     assert {row.state for row in rows} == {"settled"}
-    assert standing() == {"key dollars": (sum(row.charge.micro_dollars for row in rows), 0)}
+    assert read_cap_usage() == {"key dollars": (sum(row.charge.micro_dollars for row in rows), 0)}

@@ -24,24 +24,24 @@ from tests.support.accounts.postgres import Postgres
 from tests.support.accounts.valkey import Valkey
 from tests.support.gateway.accounts import (
     COST,
+    MAX_COST,
     MODEL,
-    WORST,
     anthropic_with,
-    books_file,
+    create_secret,
     dollars,
-    in_books,
     ledger,
     only_row,
     openai_with,
     priced,
+    read_cap_usage,
     revoke,
+    run_in_store,
     say_hi,
-    secret_of,
-    standing,
+    store_file,
     with_gateway,
 )
 from tests.support.gateway.process import Running, running
-from tests.support.gateway.requests import RESPONSES, eventually
+from tests.support.gateway.requests import RESPONSES, wait_until
 
 Service = Postgres | Valkey
 HELLO: Any = [{"role": "user", "content": "hi"}]
@@ -85,27 +85,27 @@ def test_two_gateways_share_a_cap_and_the_ledger(
     provider: ScriptedServer, service: Service
 ) -> None:
     at = service.url
-    secret = secret_of("anna", dollars(WORST + 5 * COST), at=at)
+    secret = create_secret("anna", dollars(MAX_COST + 5 * COST), at=at)
 
     def asks(gateway: Running) -> int:
         status = say_hi(gateway, secret).status_code
         # A request that ended at one gateway may hold its reservation for a moment at the other.
-        eventually(lambda: standing(at)["key dollars"][1] == 0)
+        wait_until(lambda: read_cap_usage(at)["key dollars"][1] == 0)
         return status
 
     with before(provider, service) as one, before(provider, service) as other:
         assert [asks(gateway) for gateway in (one, other) * 4] == [200] * 6 + [429] * 2
-    assert standing(at) == {"key dollars": (6 * COST, 0)}
+    assert read_cap_usage(at) == {"key dollars": (6 * COST, 0)}
     assert [row.charge.micro_dollars for row in ledger(at)] == [COST] * 6
     assert len(provider.requests) == 6
-    assert not books_file().exists()
+    assert not store_file().exists()
 
 
 def test_a_revoked_key_is_rejected_by_all_gateways(
     provider: ScriptedServer, service: Service
 ) -> None:
     at = service.url
-    secret = secret_of("anna", at=at)
+    secret = create_secret("anna", at=at)
     with before(provider, service) as one, before(provider, service) as other:
         assert [say_hi(each, secret).status_code for each in (one, other)] == [200, 200]
         revoke("anna", at)
@@ -118,7 +118,7 @@ def test_a_revoked_key_is_rejected_by_all_gateways(
 def test_nothing_is_sent_while_the_store_is_unavailable(
     provider: ScriptedServer, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    secret = secret_of("anna", "5/day", at=service.url)
+    secret = create_secret("anna", "5/day", at=service.url)
     with before(provider, service) as gateway:
         assert say_hi(gateway, secret).status_code == 200
         assert is_ready(gateway)
@@ -134,18 +134,18 @@ def test_nothing_is_sent_while_the_store_is_unavailable(
         assert not is_ready(gateway)
         assert len(provider.requests) == 1
         service.start()
-        eventually(lambda: is_ready(gateway))
+        wait_until(lambda: is_ready(gateway))
         assert say_hi(gateway, secret).status_code == 200
     told = [record.message for record in caplog.records if record.name == "brim.gateway"]
     assert (
         told.count("account store unavailable"),
         told.count("account store available again"),
     ) == (1, 1)
-    assert standing(service.url) == {"key dollars": (2 * COST, 0)}
+    assert read_cap_usage(service.url) == {"key dollars": (2 * COST, 0)}
 
 
 def test_a_store_that_denies_access_stops_the_gateway_at_startup(service: Service) -> None:
-    in_books(lambda books: books.keys(), service.url)
+    run_in_store(lambda books: books.keys(), service.url)
     scheme, _, place = service.url.partition("://")
     if isinstance(service, Valkey):
         service.tell("SET", "{brim}:layout", "99")
@@ -173,72 +173,72 @@ def test_a_store_that_denies_access_stops_the_gateway_at_startup(service: Servic
 def test_a_store_that_starts_after_the_gateway_is_used(
     provider: ScriptedServer, service: Service
 ) -> None:
-    secret = secret_of("anna", "5/day", at=service.url)
+    secret = create_secret("anna", "5/day", at=service.url)
     service.stop()
     with before(provider, service) as gateway:
         assert not is_ready(gateway)
         assert say_hi(gateway, secret).status_code == 503
         assert httpx.get(f"{gateway.url}/healthz").status_code == 200
         service.start()
-        eventually(lambda: is_ready(gateway))
+        wait_until(lambda: is_ready(gateway))
         assert say_hi(gateway, secret).status_code == 200
     assert len(provider.requests) == len(ledger(service.url)) == 1
 
 
 def test_requests_finished_during_an_outage_are_recorded_afterwards(service: Service) -> None:
-    secret, goes_on = secret_of("anna", "5/day", at=service.url), threading.Event()
+    secret, goes_on = create_secret("anna", "5/day", at=service.url), threading.Event()
     with (
         ScriptedServer(TextReply("Hello.", hold=goes_on)) as provider,
         before(provider, service, lease_seconds=30.0) as gateway,
         ThreadPoolExecutor(1) as pool,
     ):
         asked = pool.submit(say_hi, gateway, secret, stream=True)
-        eventually(lambda: provider.requests)
+        wait_until(lambda: provider.requests)
         service.stop()
         goes_on.set()
         assert asked.result().status_code == 200  # a running stream continues
-        eventually(lambda: not is_ready(gateway))
+        wait_until(lambda: not is_ready(gateway))
         service.start()
-        eventually(lambda: ledger(service.url))
+        wait_until(lambda: ledger(service.url))
     row = only_row(service.url)
     assert (row.state, row.charge.micro_dollars, row.is_estimated) == ("settled", COST, False)
-    assert standing(service.url) == {"key dollars": (COST, 0)}
+    assert read_cap_usage(service.url) == {"key dollars": (COST, 0)}
 
 
 def test_a_gateway_stops_cleanly_during_an_outage(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    secret, goes_on = secret_of("anna", "5/day", at=service.url), threading.Event()
+    secret, goes_on = create_secret("anna", "5/day", at=service.url), threading.Event()
     with ScriptedServer(TextReply("Hello.", hold=goes_on)) as provider:
         with before(provider, service) as gateway, ThreadPoolExecutor(1) as pool:
             asked = pool.submit(say_hi, gateway, secret, stream=True)
-            eventually(lambda: provider.requests)
+            wait_until(lambda: provider.requests)
             service.stop()
             goes_on.set()
             assert asked.result().status_code == 200
         assert "settlement failed" in caplog.text
         service.start()
         with before(provider, service):
-            eventually(lambda: ledger(service.url))
+            wait_until(lambda: ledger(service.url))
     row = only_row(service.url)
-    assert (row.state, row.charge.micro_dollars) == ("presumed", WORST)
+    assert (row.state, row.charge.micro_dollars) == ("presumed", MAX_COST)
 
 
 def test_known_keys_can_be_allowed_unrecorded(
     provider: ScriptedServer, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    secret = secret_of("anna", "5/day", at=service.url)
+    secret = create_secret("anna", "5/day", at=service.url)
     with before(provider, service, store_unavailable="allow") as gateway:
         assert say_hi(gateway, secret).status_code == 200
-        eventually(lambda: ledger(service.url))
+        wait_until(lambda: ledger(service.url))
         service.stop()
         assert say_hi(gateway, secret).status_code == 200
         assert "request sent unrecorded" in [record.message for record in caplog.records]
         assert say_hi(gateway, "brim-unknown").status_code == 503
         assert len(provider.requests) == 2
         service.start()
-        eventually(lambda: is_ready(gateway))
+        wait_until(lambda: is_ready(gateway))
         assert say_hi(gateway, secret).status_code == 200
     assert len(ledger(service.url)) == 2
-    assert standing(service.url) == {"key dollars": (2 * COST, 0)}
+    assert read_cap_usage(service.url) == {"key dollars": (2 * COST, 0)}

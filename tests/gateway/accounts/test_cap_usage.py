@@ -9,7 +9,7 @@ from brim.gateway.accounts.caps import ALL, Cap, project_scope
 from brim.gateway.accounts.reservations import Charge, Settlement
 from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Usage
-from tests.support.accounts.reservations import KEY, LONG, OWN, claim
+from tests.support.accounts.reservations import KEY, LONG, OWN, make_reservation
 
 pytestmark = pytest.mark.anyio
 
@@ -20,8 +20,8 @@ GOOD = Cap(20, "dollars", "total")
 
 async def test_cap_usage_has_spent_and_reserved_amounts(store: AccountStore) -> None:
     await store.set_caps(OWN, [DAY])
-    assert await store.reserve(claim("first", 4, (OWN, DAY)), LONG) is None
-    assert await store.reserve(claim("second", 5, (OWN, DAY)), LONG) is None
+    assert await store.reserve(make_reservation("first", 4, (OWN, DAY)), LONG) is None
+    assert await store.reserve(make_reservation("second", 5, (OWN, DAY)), LONG) is None
     await store.settle([Settlement("first", Charge(Usage(1, 0, 1), 3))])
     assert await read_cap_usage(store) == [CapUsage(OWN, DAY, 3, 5)]
 
@@ -29,7 +29,7 @@ async def test_cap_usage_has_spent_and_reserved_amounts(store: AccountStore) -> 
 async def test_a_cap_without_a_counter_is_summed_from_the_ledger(
     store: AccountStore,
 ) -> None:
-    assert await store.reserve(claim("first", 4), LONG) is None
+    assert await store.reserve(make_reservation("first", 4), LONG) is None
     await store.settle([Settlement("first", Charge(Usage(7, 0, 2), 3))])
     blue = project_scope(KEY.project)
     await store.set_caps(OWN, [DAY])

@@ -11,7 +11,16 @@ from brim.gateway.accounts.caps import ALL, MAX_AMOUNT, Cap, project_scope
 from brim.gateway.accounts.keys import Access, ApiKey, create_key, hash_secret
 from brim.gateway.accounts.reservations import ReservationInvalid
 from brim.gateway.accounts.store import AccountStore
-from tests.support.accounts.reservations import KEY, LONG, OWN, SECRET, TEN, booked, claim, settled
+from tests.support.accounts.reservations import (
+    KEY,
+    LONG,
+    OWN,
+    SECRET,
+    TEN,
+    make_reservation,
+    make_settlement,
+    read_rows,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -85,18 +94,18 @@ async def test_a_revoked_key_has_no_access(store: AccountStore, by: str) -> None
     assert revoked == replace(KEY, revoked=revoked.revoked)
     assert revoked.revoked is not None
     assert await store.access(SECRET) is None
-    assert await store.reserve(claim("r"), LONG) == ReservationInvalid()
+    assert await store.reserve(make_reservation("r"), LONG) == ReservationInvalid()
     with pytest.raises(InputError, match=by):
         await store.revoke(by)
 
 
 async def test_no_query_returns_a_secret_or_its_hash(store: AccountStore) -> None:
-    await store.reserve(claim("r", 1, TEN), LONG)
-    await store.settle([settled("r", 1)])
+    await store.reserve(make_reservation("r", 1, TEN), LONG)
+    await store.settle([make_settlement("r", 1)])
     read = repr(
         [
             *(await store.keys(), await store.access(SECRET), await store.revoke(KEY.name)),
-            *(await store.counters(), await booked(store)),
+            *(await store.counters(), await read_rows(store)),
         ]
     )
     assert SECRET not in read

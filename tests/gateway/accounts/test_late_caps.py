@@ -31,11 +31,11 @@ from tests.support.accounts.reservations import (
     OWN,
     SECRET,
     TEN,
-    booked,
     check_counters,
-    claim,
-    settled,
-    standing,
+    make_reservation,
+    make_settlement,
+    read_counter,
+    read_rows,
 )
 
 pytestmark = pytest.mark.anyio
@@ -49,9 +49,9 @@ async def spend(
     store: AccountStore, id: str, cost: int, tokens: int = 0, key: ApiKey = KEY
 ) -> None:
     """Record a request without caps."""
-    assert await store.reserve(claim(id, cost + 1, tokens=tokens, key=key), LONG) is None
+    assert await store.reserve(make_reservation(id, cost + 1, tokens=tokens, key=key), LONG) is None
     assert await store.mark_sent(id, LONG)
-    await store.settle([settled(id, cost, tokens)])
+    await store.settle([make_settlement(id, cost, tokens)])
 
 
 # Earlier spending
@@ -68,82 +68,88 @@ async def test_a_new_cap_counts_earlier_spending(
     for key, cost in ((KEY, 4), (mate, 3), (OTHER, 5)):
         await spend(store, key.id, cost, key=key)
     cap = Cap(20, "dollars", period)
-    full = await store.reserve(claim("r", 21 - spent, (scope, cap)), LONG)
+    full = await store.reserve(make_reservation("r", 21 - spent, (scope, cap)), LONG)
     assert isinstance(full, CapReached)
     assert (full.scope, full.spent, full.reserved) == (scope, spent, 0)
-    assert await store.reserve(claim("r", 20 - spent, (scope, cap)), LONG) is None
-    assert await standing(store, scope) == (spent, 20 - spent)
+    assert await store.reserve(make_reservation("r", 20 - spent, (scope, cap)), LONG) is None
+    assert await read_counter(store, scope) == (spent, 20 - spent)
 
 
 async def test_a_new_token_cap_counts_earlier_tokens(store: AccountStore) -> None:
     await spend(store, "before", 4, 30)
     cap = (OWN, Cap(100, "tokens"))
-    assert await store.reserve(claim("r", 0, cap, tokens=71), LONG) == CapReached(*cap, 30, 0, None)
-    assert await store.reserve(claim("r", 0, cap, tokens=70), LONG) is None
-    assert await standing(store, unit="tokens") == (30, 70)
+    assert await store.reserve(make_reservation("r", 0, cap, tokens=71), LONG) == CapReached(
+        *cap, 30, 0, None
+    )
+    assert await store.reserve(make_reservation("r", 0, cap, tokens=70), LONG) is None
+    assert await read_counter(store, unit="tokens") == (30, 70)
 
 
 async def test_a_key_with_the_same_prefix_is_counted_separately(store: AccountStore) -> None:
     longer = ApiKey(f"{KEY.id}0", "longer", f"{KEY.project}s")
     await store.add_key(longer, hash_secret(longer.id))
     await spend(store, "before", 4, key=longer)
-    assert await store.reserve(claim("r", 1, TEN, (BLUE, Cap(10))), LONG) is None
-    assert [await standing(store, scope) for scope in (OWN, BLUE)] == [(0, 1), (0, 1)]
+    assert await store.reserve(make_reservation("r", 1, TEN, (BLUE, Cap(10))), LONG) is None
+    assert [await read_counter(store, scope) for scope in (OWN, BLUE)] == [(0, 1), (0, 1)]
 
 
 async def test_a_new_cap_counts_running_requests(
     store: AccountStore,
 ) -> None:
-    await store.reserve(claim("runs", 6), LONG)
+    await store.reserve(make_reservation("runs", 6), LONG)
     await store.mark_sent("runs", LONG)
-    await store.reserve(claim("waits", 1), LONG)
-    assert await store.reserve(claim("r", 4, TEN), LONG) == CapReached(OWN, Cap(10), 0, 7, None)
-    assert await store.reserve(claim("r", 3, TEN), LONG) is None
-    await store.settle([settled("runs", 2), settled("waits", 1)])
-    assert await standing(store) == (3, 3)
+    await store.reserve(make_reservation("waits", 1), LONG)
+    assert await store.reserve(make_reservation("r", 4, TEN), LONG) == CapReached(
+        OWN, Cap(10), 0, 7, None
+    )
+    assert await store.reserve(make_reservation("r", 3, TEN), LONG) is None
+    await store.settle([make_settlement("runs", 2), make_settlement("waits", 1)])
+    assert await read_counter(store) == (3, 3)
 
 
 async def test_running_requests_can_settle_after_a_cap_is_set(store: AccountStore) -> None:
     for id in ("sent", "unsent"):
-        await store.reserve(claim(id, 3), LONG)
-    await store.reserve(claim("r", 1, TEN), LONG)
-    assert await standing(store) == (0, 7)
+        await store.reserve(make_reservation(id, 3), LONG)
+    await store.reserve(make_reservation("r", 1, TEN), LONG)
+    assert await read_counter(store) == (0, 7)
     await store.mark_sent("sent", OVER)
-    await store.reserve(claim("unsent", 3), OVER)
+    await store.reserve(make_reservation("unsent", 3), OVER)
     await store.sweep()
-    assert await standing(store) == (3, 1)
+    assert await read_counter(store) == (3, 1)
 
 
 async def test_a_presumed_row_is_corrected_after_a_cap_is_set(store: AccountStore) -> None:
-    await store.reserve(claim("late", 9), LONG)
+    await store.reserve(make_reservation("late", 9), LONG)
     await store.mark_sent("late", OVER)
     await store.sweep()
-    assert await store.reserve(claim("r", 2, TEN), LONG) == CapReached(OWN, Cap(10), 9, 0, None)
-    await store.settle([settled("late", 3)])
-    assert await store.reserve(claim("r", 7, TEN), LONG) is None
-    assert await standing(store) == (3, 7)
+    assert await store.reserve(make_reservation("r", 2, TEN), LONG) == CapReached(
+        OWN, Cap(10), 9, 0, None
+    )
+    await store.settle([make_settlement("late", 3)])
+    assert await store.reserve(make_reservation("r", 7, TEN), LONG) is None
+    assert await read_counter(store) == (3, 7)
 
 
 async def test_expired_leases_end_before_a_new_cap_rejects(
     store: AccountStore,
 ) -> None:
-    await store.reserve(claim("gone", 9), OVER)
-    assert await store.reserve(claim("r", 10, TEN), LONG) is None
-    assert await standing(store) == (0, 10)
+    await store.reserve(make_reservation("gone", 9), OVER)
+    assert await store.reserve(make_reservation("r", 10, TEN), LONG) is None
+    assert await read_counter(store) == (0, 10)
 
 
 async def test_a_cap_counts_only_its_period(tmp_path: Path) -> None:
     now = datetime(2026, 11, 30, 23, 59, tzinfo=UTC).timestamp()
     store = SqliteAccountStore(tmp_path / "accounts.sqlite3", lambda: now)
     await store.add_key(KEY, SECRET)
-    await store.reserve(claim("over midnight", 100), 9 * DAY)
+    await store.reserve(make_reservation("over midnight", 100), 9 * DAY)
     for day in range(3):  # the last day of a month, and the first two of the next
         await spend(store, f"before {day}", 10**day)
         now += DAY
     now -= DAY
-    await store.settle([settled("over midnight", 50)])
+    await store.settle([make_settlement("over midnight", 50)])
     caps = [(OWN, Cap(1_000, "dollars", period)) for period in ("day", "month", "total")]
-    assert await store.reserve(claim("r", 1, *caps), LONG) is None
+    assert await store.reserve(make_reservation("r", 1, *caps), LONG) is None
     found = [(one.period, one.spent) for one in await store.counters()]
     assert found == [("2026-12-02", 100), ("2026-12", 110), ("total", 161)]
     await check_counters(store)
@@ -156,30 +162,34 @@ async def test_a_cap_counts_only_its_period(tmp_path: Path) -> None:
 async def test_spending_without_a_cap_counts_when_the_cap_is_set_again(
     store: AccountStore,
 ) -> None:
-    await store.reserve(claim("under it", 4, TEN), LONG)
-    await store.settle([settled("under it", 4)])
+    await store.reserve(make_reservation("under it", 4, TEN), LONG)
+    await store.settle([make_settlement("under it", 4)])
     await spend(store, "without", 5)
-    assert await store.reserve(claim("r", 2, TEN), LONG) == CapReached(OWN, Cap(10), 9, 0, None)
-    assert await standing(store) == (9, 0)
+    assert await store.reserve(make_reservation("r", 2, TEN), LONG) == CapReached(
+        OWN, Cap(10), 9, 0, None
+    )
+    assert await read_counter(store) == (9, 0)
 
 
 async def test_caps_of_the_same_period_share_a_counter(store: AccountStore) -> None:
-    await store.reserve(claim("r", 4, TEN), LONG)
-    await store.settle([settled("r", 4)])
+    await store.reserve(make_reservation("r", 4, TEN), LONG)
+    await store.settle([make_settlement("r", 4)])
     both = (TEN, (OWN, Cap(5)))
-    assert await store.reserve(claim("s", 2, *both), LONG) == CapReached(OWN, Cap(5), 4, 0, None)
-    assert await store.reserve(claim("s", 1, *both), LONG) is None
-    assert await standing(store) == (4, 1)
+    assert await store.reserve(make_reservation("s", 2, *both), LONG) == CapReached(
+        OWN, Cap(5), 4, 0, None
+    )
+    assert await store.reserve(make_reservation("s", 1, *both), LONG) is None
+    assert await read_counter(store) == (4, 1)
 
 
 async def test_a_second_period_of_a_scope_gets_its_own_counter(
     store: AccountStore,
 ) -> None:
-    await store.reserve(claim("before", 4, TEN), LONG)
-    await store.settle([settled("before", 4)])
-    await store.reserve(claim("runs", 2, TEN), LONG)
+    await store.reserve(make_reservation("before", 4, TEN), LONG)
+    await store.settle([make_settlement("before", 4)])
+    await store.reserve(make_reservation("runs", 2, TEN), LONG)
     daily, monthly = ((OWN, Cap(9, "dollars", period)) for period in ("day", "month"))
-    assert await store.reserve(claim("r", 3, TEN, daily, monthly), LONG) is None
+    assert await store.reserve(make_reservation("r", 3, TEN, daily, monthly), LONG) is None
     found = {(one.period, one.spent, one.reserved) for one in await store.counters()}
     assert len(found) == 3
     assert {(spent, reserved) for _, spent, reserved in found} == {(4, 5)}
@@ -187,16 +197,18 @@ async def test_a_second_period_of_a_scope_gets_its_own_counter(
 
 async def test_a_rejected_reservation_creates_correct_counters(store: AccountStore) -> None:
     await spend(store, "before", 4)
-    assert await store.reserve(claim("r", 7, TEN, (ALL, Cap(3))), LONG) is not None
+    assert await store.reserve(make_reservation("r", 7, TEN, (ALL, Cap(3))), LONG) is not None
     await spend(store, "after", 2)
     await check_counters(store)
-    assert await store.reserve(claim("r", 5, TEN), LONG) == CapReached(OWN, Cap(10), 6, 0, None)
+    assert await store.reserve(make_reservation("r", 5, TEN), LONG) == CapReached(
+        OWN, Cap(10), 6, 0, None
+    )
 
 
 async def test_a_reservation_with_a_cap_of_another_key_is_rejected(store: AccountStore) -> None:
     for scope in (key_scope(OTHER.id), project_scope(OTHER.project), "model:gpt"):
         with pytest.raises(InputError, match=f"cannot count against {scope}"):
-            await store.reserve(claim("r", 1, (scope, Cap(10))), LONG)
+            await store.reserve(make_reservation("r", 1, (scope, Cap(10))), LONG)
 
 
 async def test_a_cap_set_during_concurrent_spending_counts_everything(replica: Replica) -> None:
@@ -211,15 +223,15 @@ async def test_a_cap_set_during_concurrent_spending_counts_everything(replica: R
             id = f"{number}-{turn}"
             # Each process reads the caps at its own time.
             known = caps[: max(0, turn - number)]
-            assert await store.reserve(claim(id, 10, *known, tokens=40), LONG) is None
+            assert await store.reserve(make_reservation(id, 10, *known, tokens=40), LONG) is None
             assert await store.mark_sent(id, OVER if turn % 3 == 0 else LONG)
-            await asyncio.gather(store.settle([settled(id, turn, 20)]), store.sweep())
+            await asyncio.gather(store.settle([make_settlement(id, turn, 20)]), store.sweep())
 
     await asyncio.gather(*(one_after_the_other(number) for number in range(8)))
     for store in both:
         await check_counters(store)
-        assert [await standing(store, scope) for scope, _ in caps[:3]] == [(8 * 66, 0)] * 3
-        assert await standing(store, unit="tokens") == (8 * 12 * 20, 0)
+        assert [await read_counter(store, scope) for scope, _ in caps[:3]] == [(8 * 66, 0)] * 3
+        assert await read_counter(store, unit="tokens") == (8 * 12 * 20, 0)
 
 
 # Unstorable text and implausible numbers
@@ -237,11 +249,11 @@ async def test_a_cap_set_during_concurrent_spending_counts_everything(replica: R
     ids=["zero byte", "half a pair", "halves", "long", "long and wide"],
 )
 async def test_unstorable_text_is_replaced(store: AccountStore, odd: str, kept: str) -> None:
-    asked = claim("r", 6, TEN, model=odd, upstream=odd)._replace(key_name=odd)
+    asked = make_reservation("r", 6, TEN, model=odd, upstream=odd)._replace(key_name=odd)
     assert await store.reserve(asked, LONG) is None
     assert await store.mark_sent("r", LONG)
-    await store.settle([settled("r", 5)])
-    row = (await booked(store))["r"]
+    await store.settle([make_settlement("r", 5)])
+    row = (await read_rows(store))["r"]
     assert {row.model, row.upstream, row.key_name} == {kept}
     assert [one.group for one in await store.totals(["model", "upstream"])] == [(kept, kept)]
 
@@ -250,13 +262,13 @@ async def test_unstorable_text_is_replaced(store: AccountStore, odd: str, kept: 
 async def test_unstorable_text_is_accepted_in_every_field(store: AccountStore, odd: str) -> None:
     stranger = replace(KEY, project=odd)
     cap = (project_scope(odd), Cap(10))
-    assert await store.reserve(claim(odd, 6, cap, key=stranger), LONG) is None
+    assert await store.reserve(make_reservation(odd, 6, cap, key=stranger), LONG) is None
     assert await store.mark_sent(odd, LONG)
     await store.renew([odd], LONG)
-    await store.settle([settled(odd, 5)])
-    [row] = (await booked(store)).values()
+    await store.settle([make_settlement(odd, 5)])
+    [row] = (await read_rows(store)).values()
     assert row.id == row.project == odd[:-1] + "\ufffd"
-    assert await standing(store, project_scope(row.project)) == (5, 0)
+    assert await read_counter(store, project_scope(row.project)) == (5, 0)
 
 
 async def test_a_reservation_over_any_cap_is_rejected(store: AccountStore) -> None:
@@ -264,18 +276,18 @@ async def test_a_reservation_over_any_cap_is_rejected(store: AccountStore) -> No
         cap = (OWN, Cap(MAX_AMOUNT, unit))
         for number in (MAX_AMOUNT + 1, 2**53 + 1, 2**63, 10**40):
             worst = Charge(Usage(output=number), number)
-            asked = claim("r", 0, cap)._replace(max_charge=worst)
+            asked = make_reservation("r", 0, cap)._replace(max_charge=worst)
             assert await store.reserve(asked, LONG) == CapReached(*cap, 0, 0, None)
 
 
 async def test_implausible_numbers_are_clamped(store: AccountStore) -> None:
     for id, number in (("negative", -5), ("large", 10**40)):
-        await store.reserve(claim(id, 6, TEN), LONG)
+        await store.reserve(make_reservation(id, 6, TEN), LONG)
         settlement = Settlement(id, Charge(Usage(number, number, number, number), number))
         await store.settle([settlement])
-    rows = await booked(store)
+    rows = await read_rows(store)
     assert rows["large"].charge == Charge(
         Usage(OVER_ANY_CAP, OVER_ANY_CAP, OVER_ANY_CAP, OVER_ANY_CAP), OVER_ANY_CAP
     )
     assert rows["negative"].charge == Charge()
-    assert await standing(store) == (OVER_ANY_CAP, 0)
+    assert await read_counter(store) == (OVER_ANY_CAP, 0)

@@ -27,10 +27,10 @@ from tests.support.accounts.reservations import (
     OVER,
     OWN,
     SECRET,
-    booked,
-    claim,
-    settled,
-    standing,
+    make_reservation,
+    make_settlement,
+    read_counter,
+    read_rows,
 )
 
 pytestmark = pytest.mark.anyio
@@ -139,9 +139,9 @@ async def test_a_role_without_schema_rights_can_use_an_existing_schema(
     tell(url, f"GRANT USAGE ON SCHEMA brim TO {role}")
     tell(url, f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA brim TO {role}")
     theirs = books_in(guest)
-    assert await theirs.reserve(claim("r1", 10, TOTAL), LONG) is None
-    await theirs.settle([settled("r1", 7)])
-    assert await standing(store) == (7, 0)
+    assert await theirs.reserve(make_reservation("r1", 10, TOTAL), LONG) is None
+    await theirs.settle([make_settlement("r1", 7)])
+    assert await read_counter(store) == (7, 0)
 
 
 def test_a_missing_driver_is_reported_with_the_install_command(
@@ -171,35 +171,35 @@ async def test_a_server_that_starts_later_is_found(books_in: At, server: Postgre
 async def test_a_server_restart_loses_nothing(books_in: At, server: Postgres) -> None:
     store = books_in(server.url)
     await store.add_key(KEY, SECRET)
-    assert await store.reserve(claim("r1", 10, TOTAL), LONG) is None
+    assert await store.reserve(make_reservation("r1", 10, TOTAL), LONG) is None
     assert await store.mark_sent("r1", LONG)
     server.stop()
     for step in (
         store.access(SECRET),
-        store.reserve(claim("r2", 10, TOTAL), LONG),
-        store.settle([settled("r1", 7)]),
+        store.reserve(make_reservation("r2", 10, TOTAL), LONG),
+        store.settle([make_settlement("r1", 7)]),
         store.sweep(),
     ):
         with pytest.raises(AccountStoreUnavailableError):
             await step
     server.start()
-    assert await store.reserve(claim("r2", 10, TOTAL), LONG) is None
-    await store.settle([settled("r1", 7), settled("r2", 8)])
-    assert await standing(store) == (15, 0)
-    assert sorted(await booked(store)) == ["r1", "r2"]
+    assert await store.reserve(make_reservation("r2", 10, TOTAL), LONG) is None
+    await store.settle([make_settlement("r1", 7), make_settlement("r2", 8)])
+    assert await read_counter(store) == (15, 0)
+    assert sorted(await read_rows(store)) == ["r1", "r2"]
 
 
 async def test_a_reservation_can_be_repeated_after_a_lost_connection(
     store: PostgresAccountStore, url: str
 ) -> None:
     async with locked(url, f"{OWN}/total/dollars") as operator:
-        broken = asyncio.create_task(store.reserve(claim("r1", 10, TOTAL), LONG))
+        broken = asyncio.create_task(store.reserve(make_reservation("r1", 10, TOTAL), LONG))
         [process] = await waiting(operator, 1)
         await operator.execute("SELECT pg_terminate_backend($1)", process)
         with pytest.raises(AccountStoreUnavailableError):
             await broken
-    assert await store.reserve(claim("r1", 10, TOTAL), LONG) is None
-    assert await standing(store) == (0, 10)
+    assert await store.reserve(make_reservation("r1", 10, TOTAL), LONG) is None
+    assert await read_counter(store) == (0, 10)
 
 
 async def test_a_concurrent_retry_counts_once(
@@ -208,25 +208,26 @@ async def test_a_concurrent_retry_counts_once(
     other = books_in(url)
     async with locked(url, f"{OWN}/total/dollars") as operator:
         both = [
-            asyncio.create_task(one.reserve(claim("r1", 10, TOTAL), LONG)) for one in (store, other)
+            asyncio.create_task(one.reserve(make_reservation("r1", 10, TOTAL), LONG))
+            for one in (store, other)
         ]
         await waiting(operator, 2)
     assert await asyncio.gather(*both) == [None, None]
-    assert await standing(store) == (0, 10)
+    assert await read_counter(store) == (0, 10)
 
 
 async def test_a_read_only_server_is_unavailable(
     store: PostgresAccountStore, books_in: At, url: str, postgres_url: str
 ) -> None:
     database = urlsplit(url).path[1:]
-    assert await store.reserve(claim("r1", 10, TOTAL), LONG) is None
+    assert await store.reserve(make_reservation("r1", 10, TOTAL), LONG) is None
     tell(url, f"ALTER DATABASE {database} SET default_transaction_read_only = on")
     replica = books_in(url)
     with pytest.raises(AccountStoreUnavailableError, match="read-only"):
-        await replica.reserve(claim("r2", 10, TOTAL), LONG)
+        await replica.reserve(make_reservation("r2", 10, TOTAL), LONG)
     tell(postgres_url, f"ALTER DATABASE {database} RESET ALL")
-    assert await replica.reserve(claim("r2", 10, TOTAL), LONG) is None
-    assert await standing(store) == (0, 20)
+    assert await replica.reserve(make_reservation("r2", 10, TOTAL), LONG) is None
+    assert await read_counter(store) == (0, 20)
 
 
 async def test_a_server_without_free_connections_is_unavailable(
@@ -291,16 +292,16 @@ async def test_overlapping_caps_do_not_deadlock(
         ids = [f"{number}-{turn}" for turn in range(8)]
         for turn, id in enumerate(ids):
             lease = OVER if turn % 4 == 3 else LONG
-            assert await replica.reserve(claim(id, 10, *caps, tokens=8), lease) is None
+            assert await replica.reserve(make_reservation(id, 10, *caps, tokens=8), lease) is None
         await asyncio.gather(
-            replica.settle([settled(id, 4, 8) for id in reversed(ids)]), replica.sweep()
+            replica.settle([make_settlement(id, 4, 8) for id in reversed(ids)]), replica.sweep()
         )
 
     await asyncio.gather(*(spend(number) for number in range(18)))
     await store.sweep()
-    assert await standing(store) == (18 * 6 * 4, 0)
-    assert await standing(store, project, "tokens") == (18 * 6 * 8, 0)
-    assert len(await booked(store)) == 18 * 8
+    assert await read_counter(store) == (18 * 6 * 4, 0)
+    assert await read_counter(store, project, "tokens") == (18 * 6 * 8, 0)
+    assert len(await read_rows(store)) == 18 * 8
     assert (
         tell(url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         == "0"
@@ -310,32 +311,32 @@ async def test_overlapping_caps_do_not_deadlock(
 async def test_days_are_utc_days_on_the_server_clock(store: PostgresAccountStore, url: str) -> None:
     daily = (OWN, Cap(10, period="day"))
     set_clock(url, "2026-12-31 23:59:59+00")
-    assert await store.reserve(claim("old", 10, daily), LONG) is None
-    full = await store.reserve(claim("next", 10, daily), LONG)
+    assert await store.reserve(make_reservation("old", 10, daily), LONG) is None
+    full = await store.reserve(make_reservation("next", 10, daily), LONG)
     midnight = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
     assert full == CapReached(*daily, spent=0, reserved=10, resets_at=midnight)
     set_clock(url, "2027-01-01 00:00:01+00")
-    assert await store.reserve(claim("next", 10, daily), LONG) is None
-    await store.settle([settled("old", 9), settled("next", 8)])
-    rows = await booked(store)
+    assert await store.reserve(make_reservation("next", 10, daily), LONG) is None
+    await store.settle([make_settlement("old", 9), make_settlement("next", 8)])
+    rows = await read_rows(store)
     assert [rows[id].day for id in ("old", "next")] == ["2026-12-31", "2027-01-01"]
-    assert await standing(store) == (8, 0)
+    assert await read_counter(store) == (8, 0)
 
 
 async def test_a_new_cap_uses_the_server_clock(store: PostgresAccountStore, url: str) -> None:
     for day, cost in (("2026-11-30", 1), ("2026-12-01", 2), ("2026-12-02", 4)):
         set_clock(url, f"{day} 00:00:00+00")
-        await store.reserve(claim(day, cost), LONG)
-        await store.settle([settled(day, cost)])
-    await store.reserve(claim("runs", 8), LONG)
+        await store.reserve(make_reservation(day, cost), LONG)
+        await store.settle([make_settlement(day, cost)])
+    await store.reserve(make_reservation("runs", 8), LONG)
     caps = [(OWN, Cap(1_000, period=period)) for period in ("day", "month", "total")]
-    assert await store.reserve(claim("r", 1, *caps), LONG) is None
+    assert await store.reserve(make_reservation("r", 1, *caps), LONG) is None
     found = [(one.period, one.spent, one.reserved) for one in await store.counters()]
     assert found == [("2026-12-02", 4, 9), ("2026-12", 6, 9), ("total", 7, 9)]
 
 
 @pytest.mark.parametrize("model", ["gpt\0", "half \ud83d of one", "größer"])
 async def test_a_model_may_have_any_name(store: PostgresAccountStore, model: str) -> None:
-    assert await store.reserve(claim("r1", 10, TOTAL, model=model), LONG) is None
-    await store.settle([settled("r1", 7)])
-    assert list(await booked(store)) == ["r1"]
+    assert await store.reserve(make_reservation("r1", 10, TOTAL, model=model), LONG) is None
+    await store.settle([make_settlement("r1", 7)])
+    assert list(await read_rows(store)) == ["r1"]

@@ -36,9 +36,9 @@ from brim.gateway.accounts.reservations import CapReached, Reservation, Reservat
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.gateway.accounts.store import AccountStore
 from tests.gateway.accounts.conftest import Replica, Service
-from tests.support.accounts.histories import overlap, recorded
-from tests.support.accounts.linearizability import Step, order
-from tests.support.accounts.load import Done, Orders, hammered
+from tests.support.accounts.histories import overlap, record_histories
+from tests.support.accounts.linearizability import ObservedOperation, find_order
+from tests.support.accounts.load import LoadSettings, LoggedOperation, run_load
 from tests.support.accounts.model import Model
 from tests.support.accounts.reservations import (
     KEY,
@@ -46,11 +46,11 @@ from tests.support.accounts.reservations import (
     OVER,
     OWN,
     SECRET,
-    bill,
-    booked,
-    claim,
-    settled,
-    standing,
+    make_charge,
+    make_reservation,
+    make_settlement,
+    read_counter,
+    read_rows,
 )
 
 pytestmark = pytest.mark.anyio
@@ -59,16 +59,16 @@ PROCESSES = 16
 CAP = 6_000
 
 
-def total(done: Sequence[Done], step: str) -> int:
+def total(done: Sequence[LoggedOperation], step: str) -> int:
     return sum(one.amount for one in done if one.step == step)
 
 
-def names(done: Sequence[Done], step: str) -> set[str]:
+def names(done: Sequence[LoggedOperation], step: str) -> set[str]:
     return {one.id for one in done if one.step == step}
 
 
 async def ledger_total(store: AccountStore) -> int:
-    return sum(row.charge.micro_dollars for row in (await booked(store)).values())
+    return sum(row.charge.micro_dollars for row in (await read_rows(store)).values())
 
 
 # Many processes
@@ -78,9 +78,9 @@ async def test_many_processes_never_exceed_a_cap(
     blank: AccountStore, address: str, tmp_path: Path
 ) -> None:
     await blank.add_key(KEY, SECRET, [Cap(CAP), Cap(CAP * 2, "dollars", "month")])
-    orders = Orders(address, str(tmp_path), PROCESSES, requests=10, at_once=2)
-    done = await asyncio.to_thread(hammered, orders)
-    rows = await booked(blank)
+    orders = LoadSettings(address, str(tmp_path), PROCESSES, requests=10, at_once=2)
+    done = await asyncio.to_thread(run_load, orders)
+    rows = await read_rows(blank)
     spent = total(done, "sent")
     assert CAP - 100 < spent <= CAP, "the cap was not used up, or it was passed"
     assert names(done, "full"), "nobody was ever refused"
@@ -96,14 +96,14 @@ async def test_leases_of_killed_processes_expire(
     lease = 1.0
     cap = 10**9  # far more than can be done
     await blank.add_key(KEY, SECRET, [Cap(cap)])
-    orders = Orders(
+    orders = LoadSettings(
         *(address, str(tmp_path), PROCESSES), requests=9_999, at_once=3, lease=lease, lives=0.8
     )
-    done = await asyncio.to_thread(hammered, orders)
+    done = await asyncio.to_thread(run_load, orders)
     assert names(done, "reserved") - names(done, "settled"), "nobody was killed in the middle"
     await until_nothing_is_reserved(blank, lease)
-    rows = await booked(blank)
-    assert await standing(blank) == (await ledger_total(blank), 0)
+    rows = await read_rows(blank)
+    assert await read_counter(blank) == (await ledger_total(blank), 0)
     assert names(done, "reserved") <= set(rows)
     states = {id: row.state for id, row in rows.items()}
     assert {states[id] for id in names(done, "settled")} == {"settled"}
@@ -115,19 +115,19 @@ async def test_leases_of_killed_processes_expire(
 
 async def until_nothing_is_reserved(store: AccountStore, lease: float) -> None:
     async with asyncio.timeout(lease + 10):
-        while (await standing(store))[1]:
+        while (await read_counter(store))[1]:
             await asyncio.sleep(0.05)
             await store.sweep()
 
 
 async def the_whole_rest_can_be_spent(store: AccountStore, cap: int) -> None:
-    spent, _ = await standing(store)
+    spent, _ = await read_counter(store)
     assert spent < cap, "there is no rest to look for"
     rest = cap - spent
     assert isinstance(
-        await store.reserve(claim("more", rest + 1, (OWN, Cap(cap))), LONG), CapReached
+        await store.reserve(make_reservation("more", rest + 1, (OWN, Cap(cap))), LONG), CapReached
     )
-    assert await store.reserve(claim("rest", rest, (OWN, Cap(cap))), LONG) is None
+    assert await store.reserve(make_reservation("rest", rest, (OWN, Cap(cap))), LONG) is None
 
 
 async def test_repeated_and_reordered_settlements_count_once(replica: Replica) -> None:
@@ -136,19 +136,19 @@ async def test_repeated_and_reordered_settlements_count_once(replica: Replica) -
     chance = random.Random(5)
     ids = [f"r{number}" for number in range(60)]
     for number, id in enumerate(ids):
-        assert await both[0].reserve(claim(id, 100, (OWN, Cap(CAP))), LONG) is None
+        assert await both[0].reserve(make_reservation(id, 100, (OWN, Cap(CAP))), LONG) is None
         # A third of the settlements are late: these are already charged in full.
         assert await both[0].mark_sent(id, LONG if number % 3 else OVER)
     await both[1].sweep()
     came_to = {id: chance.randint(1, 100) for id in ids}
-    asked = [settled(id, amount) for id, amount in came_to.items()] * 3
+    asked = [make_settlement(id, amount) for id, amount in came_to.items()] * 3
     chance.shuffle(asked)
     parts = [asked[begin : begin + 9] for begin in range(0, len(asked), 9)]
     await asyncio.gather(*(both[index % 2].settle(part) for index, part in enumerate(parts)))
-    assert await standing(both[0]) == (sum(came_to.values()), 0)
-    rows = await booked(both[0])
+    assert await read_counter(both[0]) == (sum(came_to.values()), 0)
+    rows = await read_rows(both[0])
     assert {id: row.charge for id, row in rows.items()} == {
-        id: bill(amount) for id, amount in came_to.items()
+        id: make_charge(amount) for id, amount in came_to.items()
     }
 
 
@@ -159,28 +159,28 @@ async def test_an_outage_of_the_server_loses_nothing(service: Service, tmp_path:
     store = create_store(service.url, tmp_path)
     cap = 5 * CAP  # so that work remains after each outage
     await store.add_key(KEY, SECRET, [Cap(cap)])
-    orders = Orders(service.url, str(tmp_path), 4, requests=180, at_once=2, waits=True)
-    hammering = asyncio.create_task(asyncio.to_thread(hammered, orders))
+    orders = LoadSettings(service.url, str(tmp_path), 4, requests=180, at_once=2, waits=True)
+    hammering = asyncio.create_task(asyncio.to_thread(run_load, orders))
     for _ in range(2):
         await until_more_is_spent(store)
         await asyncio.to_thread(service.stop)
         with pytest.raises(AccountStoreUnavailableError):
-            await store.reserve(claim("away", 1, (OWN, Cap(cap))), LONG)
+            await store.reserve(make_reservation("away", 1, (OWN, Cap(cap))), LONG)
         await asyncio.to_thread(service.start)
     done = await hammering
     spent = total(done, "sent")
     assert cap - 100 < spent <= cap
-    assert await standing(store) == (spent, 0)
+    assert await read_counter(store) == (spent, 0)
     assert await ledger_total(store) == spent == total(done, "settled")
-    assert set(await booked(store)) == names(done, "reserved")
+    assert set(await read_rows(store)) == names(done, "reserved")
     await store.close()
 
 
 async def until_more_is_spent(store: AccountStore) -> None:
     before = None
     async with asyncio.timeout(20):
-        while before is None or await standing(store) <= before:
-            before = before or await standing(store)
+        while before is None or await read_counter(store) <= before:
+            before = before or await read_counter(store)
             await asyncio.sleep(0.01)
 
 
@@ -193,11 +193,11 @@ async def test_a_store_is_unavailable_until_its_server_starts(
         with pytest.raises(AccountStoreUnavailableError):
             await store.open()
         with pytest.raises(AccountStoreUnavailableError):
-            await store.reserve(claim("r", 1, (OWN, Cap(CAP))), LONG)
+            await store.reserve(make_reservation("r", 1, (OWN, Cap(CAP))), LONG)
     await asyncio.to_thread(service.start)
     await store.add_key(KEY, SECRET)
-    assert await store.reserve(claim("r", 1, (OWN, Cap(CAP))), LONG) is None
-    assert await standing(store) == (0, 1)
+    assert await store.reserve(make_reservation("r", 1, (OWN, Cap(CAP))), LONG) is None
+    assert await read_counter(store) == (0, 1)
     await store.close()
 
 
@@ -259,7 +259,9 @@ class Steps(RuleBasedStateMachine):
         self, id: str, view: int, cost: int, which: set[int], is_sent: bool, is_over: bool
     ) -> None:
         caps = [self.caps[index] for index in sorted(which)]
-        asked = claim(self.name(id), cost, *caps, tokens=cost * 9, key=self.key, is_sent=is_sent)
+        asked = make_reservation(
+            self.name(id), cost, *caps, tokens=cost * 9, key=self.key, is_sent=is_sent
+        )
         found = self.runner.run(self.both[view].reserve(asked, OVER if is_over else LONG))
         assert found == self.model.reserve(asked, is_over=is_over)
 
@@ -275,7 +277,7 @@ class Steps(RuleBasedStateMachine):
 
     @rule(came_to=some.lists(some.tuples(ids, amounts), max_size=4), view=views)
     def settle(self, came_to: list[tuple[str, int]], view: int) -> None:
-        asked = [settled(self.name(id), cost, cost * 8) for id, cost in came_to]
+        asked = [make_settlement(self.name(id), cost, cost * 8) for id, cost in came_to]
         self.runner.run(self.both[view].settle(asked))
         for settlement in asked:
             self.model.settle(settlement)
@@ -286,7 +288,7 @@ class Steps(RuleBasedStateMachine):
         store, old = self.both[view], self.key
         self.runner.run(store.revoke(old.name))
         self.model.keys.remove(old.id)
-        asked = claim(self.name(id), key=old)
+        asked = make_reservation(self.name(id), key=old)
         assert (
             self.runner.run(store.reserve(asked, LONG))
             == self.model.reserve(asked)
@@ -313,7 +315,7 @@ class Steps(RuleBasedStateMachine):
             assert (one.spent, one.reserved) == expected, one
         assert {counter_name(one.scope, one.unit, one.period) for one in found} >= self.model.named
         mine = f"{self.number}-"
-        rows = {id: row for id, row in (await booked(store)).items() if id.startswith(mine)}
+        rows = {id: row for id, row in (await read_rows(store)).items() if id.startswith(mine)}
         assert {id: (row.state, row.charge) for id, row in rows.items()} == self.model.ledger
 
 
@@ -338,21 +340,21 @@ async def test_concurrent_operations_are_linearizable(
     store: AccountStore, address: str, tmp_path: Path
 ) -> None:
     assert await store.keys() == [KEY]
-    histories = await asyncio.to_thread(recorded, address, tmp_path, rounds=25)
+    histories = await asyncio.to_thread(record_histories, address, tmp_path, rounds=25)
     for steps in histories:
-        assert order(steps, Model({KEY.id})) is not None, "\n".join(map(str, steps))
+        assert find_order(steps, Model({KEY.id})) is not None, "\n".join(map(str, steps))
     assert any(overlap(steps) for steps in histories), "nothing happened at the same time"
 
 
 def test_a_history_that_is_not_linearizable_is_detected() -> None:
     cap = (OWN, Cap(10))
-    first, second = claim("a", 6, cap), claim("b", 6, cap)
+    first, second = make_reservation("a", 6, cap), make_reservation("b", 6, cap)
 
-    def seen(asked: Reservation, begun: float, ended: float, answer: object) -> Step:
-        return Step(asked.id, begun, ended, answer, lambda model: model.reserve(asked))
+    def seen(asked: Reservation, begun: float, ended: float, answer: object) -> ObservedOperation:
+        return ObservedOperation(asked.id, begun, ended, answer, lambda model: model.reserve(asked))
 
-    def possible(*steps: Step) -> bool:
-        return order(steps, Model({KEY.id})) is not None
+    def possible(*steps: ObservedOperation) -> bool:
+        return find_order(steps, Model({KEY.id})) is not None
 
     refused = CapReached(*cap, 0, 6, None)
     assert possible(seen(first, 0, 2, refused), seen(second, 1, 3, None))
@@ -374,17 +376,17 @@ async def test_the_store_clock_decides_the_period(tmp_path: Path) -> None:
     store = SqliteAccountStore(tmp_path / "accounts.sqlite3", lambda: now)
     await store.add_key(KEY, SECRET)
     caps = [(OWN, Cap(10, "dollars", period)) for period in ("day", "month")]
-    assert await store.reserve(claim("old", 9, *caps), LONG) is None
-    refused = await store.reserve(claim("new", 9, *caps), LONG)
+    assert await store.reserve(make_reservation("old", 9, *caps), LONG) is None
+    refused = await store.reserve(make_reservation("new", 9, *caps), LONG)
     assert refused == CapReached(OWN, caps[0][1], 0, 9, NEW_YEAR)
     now = NEW_YEAR
-    assert await store.reserve(claim("new", 9, *caps), LONG) is None
+    assert await store.reserve(make_reservation("new", 9, *caps), LONG) is None
     await store.mark_sent("old", LONG)
-    await store.settle([settled("old", 8)])
+    await store.settle([make_settlement("old", 8)])
     assert [(one.period, one.spent, one.reserved) for one in await store.counters()] == [
         *(("2027-01-01", 0, 9), ("2027-01", 0, 9)),
     ]
-    assert (await booked(store))["old"].day == "2026-12-31"
+    assert (await read_rows(store))["old"].day == "2026-12-31"
     now = NEW_YEAR - 0.5
     assert {(one.spent, one.reserved) for one in await store.counters()} == {(8, 0)}
     await store.close()
@@ -397,11 +399,11 @@ async def test_a_gateway_with_a_wrong_clock_counts_in_the_same_period(
     await right.add_key(KEY, SECRET)
     cap = (OWN, Cap(10, "dollars", "day"))
     began = time.time()
-    assert await right.reserve(claim("a", 6, cap), LONG) is None
+    assert await right.reserve(make_reservation("a", 6, cap), LONG) is None
     with monkeypatch.context() as skewed:
         skewed.setattr(time, "time", lambda: began + 40 * 86_400)
-        refused = await wrong.reserve(claim("b", 6, cap), LONG)
-        assert await wrong.reserve(claim("c", 4, cap), LONG) is None
+        refused = await wrong.reserve(make_reservation("b", 6, cap), LONG)
+        assert await wrong.reserve(make_reservation("c", 4, cap), LONG) is None
         await wrong.sweep()
     assert isinstance(refused, CapReached)
     assert refused.resets_at in {reset_time("day", began), reset_time("day", time.time())}

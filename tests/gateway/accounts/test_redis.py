@@ -27,10 +27,10 @@ from tests.support.accounts.reservations import (
     OVER,
     OWN,
     SECRET,
-    booked,
-    claim,
-    settled,
-    standing,
+    make_reservation,
+    make_settlement,
+    read_counter,
+    read_rows,
 )
 from tests.support.accounts.valkey import Valkey
 
@@ -88,37 +88,39 @@ def forget(server: Valkey, *patterns: str) -> None:
 
 
 async def test_a_flushed_server_has_no_keys(server: Valkey, store: RedisAccountStore) -> None:
-    await store.reserve(claim("r", 6, TEN), LONG)
+    await store.reserve(make_reservation("r", 6, TEN), LONG)
     await store.mark_sent("r", LONG)
     server.flush()
-    assert await store.reserve(claim("s", 1, TEN), LONG) == ReservationInvalid()
+    assert await store.reserve(make_reservation("s", 1, TEN), LONG) == ReservationInvalid()
     assert await store.mark_sent("r", LONG) is False
-    await store.settle([settled("r", 5)])
-    assert await booked(store) == {}
+    await store.settle([make_settlement("r", 5)])
+    assert await read_rows(store) == {}
     assert await store.counters() == []
     await store.add_key(KEY, SECRET)
-    assert await store.reserve(claim("s", 10, TEN), LONG) is None
+    assert await store.reserve(make_reservation("s", 10, TEN), LONG) is None
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 async def test_data_survives_a_server_restart(
     server: Valkey, store: RedisAccountStore, how: signal.Signals
 ) -> None:
-    await store.reserve(claim("booked", 3, TEN), LONG)
-    await store.settle([settled("booked", 2)])
-    await store.reserve(claim("under way", 6, TEN), LONG)
+    await store.reserve(make_reservation("booked", 3, TEN), LONG)
+    await store.settle([make_settlement("booked", 2)])
+    await store.reserve(make_reservation("under way", 6, TEN), LONG)
     server.stop(how)
     try:
         with pytest.raises(AccountStoreUnavailableError, match="is unavailable"):
-            await store.reserve(claim("r", 1, TEN), LONG)
+            await store.reserve(make_reservation("r", 1, TEN), LONG)
         with pytest.raises(AccountStoreUnavailableError, match="is unavailable"):
-            await store.settle([settled("under way", 5)])
+            await store.settle([make_settlement("under way", 5)])
     finally:
         server.start()
-    assert await store.reserve(claim("r", 3, TEN), LONG) == CapReached(OWN, Cap(10), 2, 6, None)
-    await store.settle([settled("under way", 5)])
-    assert await standing(store) == (7, 0)
-    assert set(await booked(store)) == {"booked", "under way"}
+    assert await store.reserve(make_reservation("r", 3, TEN), LONG) == CapReached(
+        OWN, Cap(10), 2, 6, None
+    )
+    await store.settle([make_settlement("under way", 5)])
+    assert await read_counter(store) == (7, 0)
+    assert set(await read_rows(store)) == {"booked", "under way"}
 
 
 async def test_a_store_works_once_its_server_starts(server: Valkey) -> None:
@@ -138,32 +140,36 @@ async def test_a_store_works_once_its_server_starts(server: Valkey) -> None:
 
 async def test_a_missing_counter_is_summed_once(server: Valkey, store: RedisAccountStore) -> None:
     for id, cost in (("settled", 4), ("sent", 3), ("runs", 2), ("given back", 1)):
-        await store.reserve(claim(id, cost, TEN, DAILY, tokens=100), LONG)
-    await store.settle([settled("settled", 1, 40)])
+        await store.reserve(make_reservation(id, cost, TEN, DAILY, tokens=100), LONG)
+    await store.settle([make_settlement("settled", 1, 40)])
     await store.mark_sent("sent", OVER)
-    await store.reserve(claim("given back", 1, TEN, DAILY, tokens=100), OVER)
+    await store.reserve(make_reservation("given back", 1, TEN, DAILY, tokens=100), OVER)
     await store.sweep()
-    assert await standing(store) == (4, 2)
+    assert await read_counter(store) == (4, 2)
     forget(server, "{brim}:counters:*", "{brim}:totals:*")
     async with opened(server.url) as other:
         both = (store, other) * 8
-        claims = [claim(f"r{number}", 1, TEN, DAILY, tokens=1) for number in range(len(both))]
+        claims = [
+            make_reservation(f"r{number}", 1, TEN, DAILY, tokens=1) for number in range(len(both))
+        ]
         found = await asyncio.gather(
             *(one.reserve(asked, LONG) for one, asked in zip(both, claims, strict=True))
         )
     assert [one for one in found if one is not None] == [CapReached(OWN, Cap(10), 4, 6, None)] * 12
-    assert await standing(store) == (4, 6)
-    assert await standing(store, ALL, "tokens") == (140, 104)
+    assert await read_counter(store) == (4, 6)
+    assert await read_counter(store, ALL, "tokens") == (140, 104)
 
 
 async def test_a_rejected_reservation_also_restores_a_counter(
     server: Valkey, store: RedisAccountStore
 ) -> None:
-    await store.reserve(claim("r", 9, TEN), LONG)
-    await store.settle([settled("r", 9)])
+    await store.reserve(make_reservation("r", 9, TEN), LONG)
+    await store.settle([make_settlement("r", 9)])
     forget(server, "{brim}:counters:*")
     for _ in range(2):
-        assert await store.reserve(claim("s", 2, TEN), LONG) == CapReached(OWN, Cap(10), 9, 0, None)
+        assert await store.reserve(make_reservation("s", 2, TEN), LONG) == CapReached(
+            OWN, Cap(10), 9, 0, None
+        )
 
 
 async def test_a_new_cap_counts_the_days_of_its_period(
@@ -175,9 +181,9 @@ async def test_a_new_cap_counts_the_days_of_its_period(
         row = f'[1.5,"settled",false,[0,0,0,0,3,false],["{KEY.id}","anna","blue","gpt","main"]]'
         server.tell("HSET", f"{{brim}}:rows:{day}", f"on {day}", row)
         server.tell("SADD", "{brim}:days", str(day))
-    await store.reserve(claim("runs", 5), LONG)
+    await store.reserve(make_reservation("runs", 5), LONG)
     caps = [(OWN, Cap(1_000, period=period)) for period in ("day", "month", "total")]
-    assert await store.reserve(claim("r", 1, *caps), LONG) is None
+    assert await store.reserve(make_reservation("r", 1, *caps), LONG) is None
     found = [(one.period, one.spent, one.reserved) for one in await store.counters()]
     assert found == [(f"{today}", 3, 6), (f"{today:%Y-%m}", 6, 6), ("total", 9, 6)]
 
@@ -185,31 +191,31 @@ async def test_a_new_cap_counts_the_days_of_its_period(
 async def test_a_row_is_corrected_without_its_counter(
     server: Valkey, store: RedisAccountStore
 ) -> None:
-    await store.reserve(claim("r", 9, TEN), LONG)
+    await store.reserve(make_reservation("r", 9, TEN), LONG)
     await store.mark_sent("r", OVER)
     await store.sweep()
     forget(server, "{brim}:counters:*", "{brim}:totals:*")
-    await store.settle([settled("r", 2)])
-    assert await store.reserve(claim("s", 8, TEN), LONG) is None
-    assert await standing(store) == (2, 8)
+    await store.settle([make_settlement("r", 2)])
+    assert await store.reserve(make_reservation("s", 8, TEN), LONG) is None
+    assert await read_counter(store) == (2, 8)
 
 
 async def test_missing_totals_are_summed_again(server: Valkey, store: RedisAccountStore) -> None:
     for number in range(5):
-        await store.reserve(claim(f"r{number}", 5, model=f"m{number % 2}"), LONG)
-        await store.settle([settled(f"r{number}", number, 10)])
+        await store.reserve(make_reservation(f"r{number}", 5, model=f"m{number % 2}"), LONG)
+        await store.settle([make_settlement(f"r{number}", number, 10)])
     before = await store.totals(["model", "state"])
     forget(server, "{brim}:totals:*")
     assert await store.totals(["model", "state"]) == before
     forget(server, "{brim}:totals:*")
-    await store.reserve(claim("more", 5, model="m0"), LONG)
-    await store.settle([settled("more", 1)])
+    await store.reserve(make_reservation("more", 5, model="m0"), LONG)
+    await store.settle([make_settlement("more", 1)])
     assert [one.requests for one in await store.totals(["model"])] == [4, 2]
 
 
 async def test_missing_scripts_are_loaded_again(server: Valkey, store: RedisAccountStore) -> None:
     server.tell("SCRIPT", "FLUSH")
-    asked = [store.reserve(claim(f"r{number}", 1, TEN), LONG) for number in range(12)]
+    asked = [store.reserve(make_reservation(f"r{number}", 1, TEN), LONG) for number in range(12)]
     taken = [one is None for one in await asyncio.gather(*asked)]
     assert taken == [True] * 10 + [False] * 2
 
@@ -229,12 +235,12 @@ async def test_a_server_that_evicts_keys_is_rejected(server: Valkey) -> None:
 
 
 async def test_only_counters_expire(server: Valkey, store: RedisAccountStore) -> None:
-    await store.reserve(claim("settled", 1, TEN, DAILY), LONG)
-    await store.settle([settled("settled", 1)])
-    await store.reserve(claim("presumed", 1, TEN, DAILY), LONG)
+    await store.reserve(make_reservation("settled", 1, TEN, DAILY), LONG)
+    await store.settle([make_settlement("settled", 1)])
+    await store.reserve(make_reservation("presumed", 1, TEN, DAILY), LONG)
     await store.mark_sent("presumed", OVER)
     await store.sweep()
-    await store.reserve(claim("runs", 1, TEN, DAILY), LONG)
+    await store.reserve(make_reservation("runs", 1, TEN, DAILY), LONG)
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
         ending = {name for name in client.scan_iter() if client.ttl(name) != -1}
     assert {name.rsplit(":", 1)[0] for name in ending} == {"{brim}:counters"}
@@ -256,16 +262,16 @@ async def test_a_newer_schema_is_rejected_and_not_changed(server: Valkey) -> Non
 async def test_settlements_succeed_when_memory_is_full(
     server: Valkey, store: RedisAccountStore
 ) -> None:
-    await store.reserve(claim("r", 6, TEN), LONG)
+    await store.reserve(make_reservation("r", 6, TEN), LONG)
     server.tell("CONFIG", "SET", "maxmemory", "1")
     try:
         with pytest.raises(AccountStoreUnavailableError, match="is not ready"):
-            await store.reserve(claim("s", 1, TEN), LONG)
-        await store.settle([settled("r", 5)])
+            await store.reserve(make_reservation("s", 1, TEN), LONG)
+        await store.settle([make_settlement("r", 5)])
     finally:
         server.tell("CONFIG", "SET", "maxmemory", "0")
-    assert await standing(store) == (5, 0)
-    assert await store.reserve(claim("s", 1, TEN), LONG) is None
+    assert await read_counter(store) == (5, 0)
+    assert await store.reserve(make_reservation("s", 1, TEN), LONG) is None
 
 
 async def test_a_replica_is_unavailable(server: Valkey, store: RedisAccountStore) -> None:
@@ -273,10 +279,10 @@ async def test_a_replica_is_unavailable(server: Valkey, store: RedisAccountStore
     server.tell("REPLICAOF", "127.0.0.1", "1")
     try:
         with pytest.raises(AccountStoreUnavailableError, match="is not ready"):
-            await store.reserve(claim("r", 1, TEN), LONG)
+            await store.reserve(make_reservation("r", 1, TEN), LONG)
     finally:
         server.tell("REPLICAOF", "NO", "ONE")
-    assert await store.reserve(claim("r", 1, TEN), LONG) is None
+    assert await store.reserve(make_reservation("r", 1, TEN), LONG) is None
 
 
 # Broken connections
@@ -318,14 +324,14 @@ async def test_an_operation_with_a_lost_reply_runs_once(server: Valkey) -> None:
         way.losing = 1
         await store.add_key(KEY, SECRET)
         way.losing = 1
-        assert await store.reserve(claim("r", 6, TEN), LONG) is None
-        assert await standing(store) == (0, 6)
+        assert await store.reserve(make_reservation("r", 6, TEN), LONG) is None
+        assert await read_counter(store) == (0, 6)
         way.losing = 1
         assert await store.mark_sent("r", LONG)
         way.losing = 1
-        await store.settle([settled("r", 5)])
-        assert await standing(store) == (5, 0)
-        assert len(await booked(store)) == 1
+        await store.settle([make_settlement("r", 5)])
+        assert await read_counter(store) == (5, 0)
+        assert len(await read_rows(store)) == 1
         way.losing = 1
         assert (await store.revoke(KEY.name)).id == KEY.id
 
@@ -335,9 +341,9 @@ async def test_repeatedly_lost_replies_mean_unavailable(server: Valkey) -> None:
         await store.add_key(KEY, SECRET)
         way.losing = 2
         with pytest.raises(AccountStoreUnavailableError):
-            await store.reserve(claim("r", 6, TEN), LONG)
-        assert await store.reserve(claim("r", 6, TEN), LONG) is None
-        assert await standing(store) == (0, 6)
+            await store.reserve(make_reservation("r", 6, TEN), LONG)
+        assert await store.reserve(make_reservation("r", 6, TEN), LONG) is None
+        assert await read_counter(store) == (0, 6)
 
 
 @pytest.mark.usefixtures("books")
@@ -356,7 +362,8 @@ async def test_a_silent_server_is_unavailable(server: Valkey) -> None:
 
 async def test_a_cancelled_caller_does_not_affect_others(store: RedisAccountStore) -> None:
     asked = [
-        asyncio.create_task(store.reserve(claim(f"r{number}", 1, TEN), LONG)) for number in range(4)
+        asyncio.create_task(store.reserve(make_reservation(f"r{number}", 1, TEN), LONG))
+        for number in range(4)
     ]
     await asyncio.sleep(0)
     asked[1].cancel()
@@ -375,7 +382,7 @@ async def test_a_prefix_separates_stores_on_one_server(
     async with opened(f"{server.url}?prefix=staging") as staging:
         assert await staging.keys() == []
         await staging.add_key(KEY, SECRET)
-        await staging.reserve(claim("r", 6, TEN), LONG)
+        await staging.reserve(make_reservation("r", 6, TEN), LONG)
         assert await store.counters() == []
     with redis.Redis.from_url(server.url, decode_responses=True) as client:
         assert {name.split(":")[0] for name in client.scan_iter()} == {"{brim}", "{staging}"}

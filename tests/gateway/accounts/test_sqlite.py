@@ -22,10 +22,10 @@ from tests.support.accounts.reservations import (
     LONG,
     OWN,
     SECRET,
-    booked,
-    claim,
-    settled,
-    standing,
+    make_reservation,
+    make_settlement,
+    read_counter,
+    read_rows,
 )
 
 pytestmark = pytest.mark.anyio
@@ -65,14 +65,16 @@ async def test_writes_wait_for_another_program_without_blocking_the_loop(
     store: SqliteAccountStore, path: Path
 ) -> None:
     with written_by_another(path) as other:
-        waiting = [asyncio.ensure_future(store.reserve(claim(id, 1, CAP), LONG)) for id in "abc"]
+        waiting = [
+            asyncio.ensure_future(store.reserve(make_reservation(id, 1, CAP), LONG)) for id in "abc"
+        ]
         for _ in range(20):
             await asyncio.sleep(0.001)
         assert not any(one.done() for one in waiting)
         assert await store.access(SECRET) is not None
         other.execute("ROLLBACK")
     assert await asyncio.gather(*waiting) == [None] * 3
-    assert await standing(store) == (0, 3)
+    assert await read_counter(store) == (0, 3)
     await store.close()
 
 
@@ -84,8 +86,8 @@ async def test_a_locked_file_is_unavailable_until_it_is_unlocked(
         written_by_another(path),
         pytest.raises(AccountStoreUnavailableError, match=r"accounts\.sqlite3 is locked"),
     ):
-        await store.reserve(claim("r", 1, CAP), LONG)
-    assert await store.reserve(claim("r", 1, CAP), LONG) is None
+        await store.reserve(make_reservation("r", 1, CAP), LONG)
+    assert await store.reserve(make_reservation("r", 1, CAP), LONG) is None
     await store.close()
 
 
@@ -99,10 +101,12 @@ async def test_writes_of_one_loop_iteration_share_a_transaction(
         await store.sweep()
         before = log.stat().st_size
         names = [f"{number}-{index}" for index in range(number)]
-        await asyncio.gather(*(store.reserve(claim(name, 1, CAP), LONG) for name in names))
+        await asyncio.gather(
+            *(store.reserve(make_reservation(name, 1, CAP), LONG) for name in names)
+        )
         return log.stat().st_size - before
 
-    await store.reserve(claim("first", 1, CAP), LONG)
+    await store.reserve(make_reservation("first", 1, CAP), LONG)
     one = await grown(1)
     assert await grown(8) <= 2 * one
     await store.close()
@@ -110,10 +114,10 @@ async def test_writes_of_one_loop_iteration_share_a_transaction(
 
 async def test_a_failing_write_does_not_affect_others(store: SqliteAccountStore) -> None:
     leases = {"a": LONG, "never": float("nan"), "b": LONG}
-    steps = [store.reserve(claim(id, 1, CAP), lease) for id, lease in leases.items()]
+    steps = [store.reserve(make_reservation(id, 1, CAP), lease) for id, lease in leases.items()]
     found = await asyncio.gather(*steps, return_exceptions=True)
     assert [type(one) for one in found] == [type(None), AccountStoreError, type(None)]
-    assert await standing(store) == (0, 2)
+    assert await read_counter(store) == (0, 2)
     assert await store.mark_sent("a", LONG)
     assert await store.mark_sent("b", LONG)
     await store.close()
@@ -122,14 +126,14 @@ async def test_a_failing_write_does_not_affect_others(store: SqliteAccountStore)
 async def test_a_settlement_is_recorded_even_if_its_caller_is_cancelled(
     store: SqliteAccountStore,
 ) -> None:
-    await store.reserve(claim("r", 5, CAP), LONG)
-    waiting = asyncio.ensure_future(store.settle([settled("r", 3)]))
+    await store.reserve(make_reservation("r", 5, CAP), LONG)
+    waiting = asyncio.ensure_future(store.settle([make_settlement("r", 3)]))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await store.close()
-    assert list(await booked(store)) == ["r"]
+    assert list(await read_rows(store)) == ["r"]
     await store.close()
 
 
@@ -148,12 +152,12 @@ def full_disk(path: Path) -> Iterator[None]:
 async def test_a_full_disk_means_unavailable_and_writes_are_atomic(
     store: SqliteAccountStore, path: Path
 ) -> None:
-    await store.reserve(claim("before", 1, CAP), LONG)
+    await store.reserve(make_reservation("before", 1, CAP), LONG)
     with full_disk(path), pytest.raises(AccountStoreUnavailableError, match="disk is full"):
-        await store.reserve(claim("r", 1, CAP), LONG)
-    assert await standing(store) == (0, 1)
-    assert await store.reserve(claim("r", 1, CAP), LONG) is None
-    assert await standing(store) == (0, 2)
+        await store.reserve(make_reservation("r", 1, CAP), LONG)
+    assert await read_counter(store) == (0, 1)
+    assert await store.reserve(make_reservation("r", 1, CAP), LONG) is None
+    assert await read_counter(store) == (0, 2)
     await store.close()
 
 
@@ -189,7 +193,7 @@ async def test_the_write_ahead_log_is_restarted_during_writes(
 
     async def write() -> None:
         while True:
-            await store.reserve(claim(f"r{next(written)}"), LONG)
+            await store.reserve(make_reservation(f"r{next(written)}"), LONG)
 
     writing = asyncio.ensure_future(write())
     for _ in range(30):

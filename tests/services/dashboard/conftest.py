@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, sync_playwright
 
-from tests.support.gateway.accounts import secret_of
+from tests.support.gateway.accounts import create_secret
 from tests.support.gateway.process import Running
-from tests.support.services.browser import Visit, Visiting, apart
+from tests.support.services.browser import OpenTab, Tab, run_in_thread
 
 NUMBERS = ("/brim/requests", "/brim/spending", "/brim/routes")
 """The data paths of the dashboard."""
@@ -31,15 +31,15 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def visit(browser: Browser) -> Iterator[Visiting]:
+def visit(browser: Browser) -> Iterator[OpenTab]:
     """Opens tabs; fails if one logged an error, or contacted another host."""
-    visits: list[Visit] = []
+    visits: list[Tab] = []
     hosts: set[str] = set()
 
-    def opened(server: Running | str, place: str = "", **settings: Any) -> Visit:
+    def opened(server: Running | str, place: str = "", **settings: Any) -> Tab:
         address = server if isinstance(server, str) else server.url
         page = browser.new_context(**settings).new_page()
-        visit = Visit(page)
+        visit = Tab(page)
         visits.append(visit)
         hosts.add(urlsplit(address).netloc)
         page.on("console", lambda said: visit.complaints.append(_complaint(said)))
@@ -65,7 +65,7 @@ def _complaint(said: ConsoleMessage) -> str:
 def secrets(state: Path) -> dict[str, str]:  # noqa: ARG001 - they are made there
     """Secrets by name: an operator, and two clients with caps, one of them nearly zero."""
     return {
-        "boss": apart(secret_of, "boss", is_operator=True),
-        "alice": apart(secret_of, "alice", "5/day", "9M tokens/month", project="web"),
-        "poor": apart(secret_of, "poor", "0.000001/day"),
+        "boss": run_in_thread(create_secret, "boss", is_operator=True),
+        "alice": run_in_thread(create_secret, "alice", "5/day", "9M tokens/month", project="web"),
+        "poor": run_in_thread(create_secret, "poor", "0.000001/day"),
     }

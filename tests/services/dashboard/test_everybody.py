@@ -9,10 +9,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from brim.testing import ScriptedServer
-from tests.support.gateway.accounts import bearing
+from tests.support.gateway.accounts import bearer_headers
 from tests.support.gateway.process import running
 from tests.support.gateway.requests import CHAT, ask
-from tests.support.services.browser import TURNS, Visiting, config, rows, sign_in
+from tests.support.services.browser import TURNS, OpenTab, config, rows, sign_in
 
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 
@@ -20,7 +20,7 @@ HOSTILE = "<img src=x onerror=document.title='taken'>"
 # Names from clients
 
 
-def test_names_are_shown_as_text(visit: Visiting) -> None:
+def test_names_are_shown_as_text(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, *TURNS, model=HOSTILE)
         page = visit(server).page
@@ -34,7 +34,7 @@ def test_names_are_shown_as_text(visit: Visiting) -> None:
         assert "taken" not in page.title()
 
 
-def test_the_content_policy_blocks_other_scripts(visit: Visiting) -> None:
+def test_the_content_policy_blocks_other_scripts(visit: OpenTab) -> None:
     with running(config("http://127.0.0.1:9")) as server:
         seen = visit(server)
         expect(seen.page.get_by_role("status")).to_have_text("Live")
@@ -64,10 +64,10 @@ def wait_for(page: Page, place: str) -> None:
 
 @pytest.mark.parametrize("place", ["#requests", "#spending", "#models", "#requests/ID", ""])
 def test_every_control_and_chart_has_a_name(
-    visit: Visiting, secrets: dict[str, str], place: str
+    visit: OpenTab, secrets: dict[str, str], place: str
 ) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
-        alice = bearing(secrets["alice"])
+        alice = bearer_headers(secrets["alice"])
         id = ask(server, CHAT, *TURNS, headers=alice).headers["brim-request-id"]
         page = visit(server, place.replace("ID", id)).page
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -87,7 +87,7 @@ def test_every_control_and_chart_has_a_name(
         assert page.locator("html").get_attribute("lang") == "en"
 
 
-def test_all_controls_are_reachable_with_tab(visit: Visiting) -> None:
+def test_all_controls_are_reachable_with_tab(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         page = visit(server).page
@@ -113,7 +113,7 @@ def test_all_controls_are_reachable_with_tab(visit: Visiting) -> None:
         } <= reached
 
 
-def test_the_list_is_one_tab_stop(visit: Visiting) -> None:
+def test_the_list_is_one_tab_stop(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         for _ in range(3):
             ask(server, CHAT, "hi")
@@ -145,7 +145,7 @@ def luminance(page: Page) -> float:
 
 
 def test_the_theme_follows_the_system_until_it_is_switched(
-    visit: Visiting,
+    visit: OpenTab,
 ) -> None:
     with running(config("http://127.0.0.1:9")) as server:
         assert luminance(visit(server, color_scheme="light").page) > 0.9
@@ -159,10 +159,10 @@ def test_the_theme_follows_the_system_until_it_is_switched(
 
 @pytest.mark.parametrize("place", ["#requests", "#spending", "#models", "#requests/ID"])
 def test_a_narrow_screen_does_not_scroll_horizontally(
-    visit: Visiting, secrets: dict[str, str], place: str
+    visit: OpenTab, secrets: dict[str, str], place: str
 ) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
-        alice = bearing(secrets["alice"])
+        alice = bearer_headers(secrets["alice"])
         id = ask(server, CHAT, *TURNS, headers=alice, model="m" * 90).headers["brim-request-id"]
         narrow = {"width": 360, "height": 700}
         page = visit(server, place.replace("ID", id), viewport=narrow).page
@@ -171,7 +171,7 @@ def test_a_narrow_screen_does_not_scroll_horizontally(
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_a_narrow_screen_has_rows_without_columns(visit: Visiting) -> None:
+def test_a_narrow_screen_has_rows_without_columns(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         page = visit(server, viewport={"width": 1_280, "height": 700}).page

@@ -9,17 +9,25 @@ import pytest
 from playwright.sync_api import expect
 
 from brim.testing import ScriptedServer
-from tests.support.gateway.accounts import bearing, revoke, secret_of
+from tests.support.gateway.accounts import bearer_headers, create_secret, revoke
 from tests.support.gateway.process import Running, running
-from tests.support.gateway.requests import CHAT, ask, eventually
-from tests.support.services.browser import TURNS, Visiting, apart, config, rows, sign_in, told
+from tests.support.gateway.requests import CHAT, ask, wait_until
+from tests.support.services.browser import (
+    TURNS,
+    OpenTab,
+    config,
+    get_json,
+    rows,
+    run_in_thread,
+    sign_in,
+)
 
 # Access
 
 
-def test_only_an_operator_key_opens_the_dashboard(visit: Visiting, secrets: dict[str, str]) -> None:
+def test_only_an_operator_key_opens_the_dashboard(visit: OpenTab, secrets: dict[str, str]) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
-        ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
+        ask(server, CHAT, "hi", headers=bearer_headers(secrets["alice"]))
         page = visit(server).page
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         expect(page.get_by_label("Operator key")).to_be_focused()
@@ -34,11 +42,9 @@ def test_only_an_operator_key_opens_the_dashboard(visit: Visiting, secrets: dict
         expect(page.get_by_role("heading", name="Sign in")).to_be_hidden()
 
 
-def test_the_key_is_kept_in_the_tab_until_sign_out(
-    visit: Visiting, secrets: dict[str, str]
-) -> None:
+def test_the_key_is_kept_in_the_tab_until_sign_out(visit: OpenTab, secrets: dict[str, str]) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
-        ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
+        ask(server, CHAT, "hi", headers=bearer_headers(secrets["alice"]))
         seen = visit(server)
         page = seen.page
         sign_in(page, secrets["boss"])
@@ -57,7 +63,7 @@ def test_the_key_is_kept_in_the_tab_until_sign_out(
         assert page.evaluate("sessionStorage.length") == 0
 
 
-def test_without_keys_no_sign_in_is_needed(visit: Visiting) -> None:
+def test_without_keys_no_sign_in_is_needed(visit: OpenTab) -> None:
     with running(config("http://127.0.0.1:9")) as server:
         page = visit(server).page
         expect(page.get_by_role("status")).to_have_text("Live")
@@ -70,9 +76,9 @@ def test_without_keys_no_sign_in_is_needed(visit: Visiting) -> None:
 # Spending and models
 
 
-def test_spending_is_shown_with_caps(visit: Visiting, secrets: dict[str, str]) -> None:
+def test_spending_is_shown_with_caps(visit: OpenTab, secrets: dict[str, str]) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
-        alice = bearing(secrets["alice"])
+        alice = bearer_headers(secrets["alice"])
         for _ in range(3):
             ask(server, CHAT, *TURNS, headers=alice)
         spending = eventually_spent(server, secrets["boss"])
@@ -87,7 +93,7 @@ def test_spending_is_shown_with_caps(visit: Visiting, secrets: dict[str, str]) -
             row = sums.get_by_role("row", name=name)
             expect(row.get_by_role("cell", name="3", exact=True)).to_be_visible()
         (day,) = spending["by_day"]
-        requests = told(server, "/brim/requests", secrets["boss"])["data"]
+        requests = get_json(server, "/brim/requests", secrets["boss"])["data"]
         cost = sum(request["cost"] for request in requests)
         assert day["cost"] == pytest.approx(cost, abs=len(requests) * 1e-6)
         page.get_by_text("Show as a table").click()
@@ -97,10 +103,10 @@ def test_spending_is_shown_with_caps(visit: Visiting, secrets: dict[str, str]) -
 
 
 def test_small_amounts_are_not_rounded_to_zero_or_full(
-    visit: Visiting, secrets: dict[str, str]
+    visit: OpenTab, secrets: dict[str, str]
 ) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
-        ask(server, CHAT, "hi", headers=bearing(secrets["alice"]))
+        ask(server, CHAT, "hi", headers=bearer_headers(secrets["alice"]))
         spending = eventually_spent(server, secrets["boss"], requests=1)
         page = visit(server, "#spending").page
         sign_in(page, secrets["boss"])
@@ -115,13 +121,13 @@ def test_small_amounts_are_not_rounded_to_zero_or_full(
 
 
 def test_keys_with_the_same_name_have_different_labels(
-    visit: Visiting, secrets: dict[str, str]
+    visit: OpenTab, secrets: dict[str, str]
 ) -> None:
     for _ in range(2):
-        apart(secret_of, "left")
-        apart(revoke, "left")
+        run_in_thread(create_secret, "left")
+        run_in_thread(revoke, "left")
     with running(config("http://127.0.0.1:9")) as server:
-        listed = told(server, "/brim/spending", secrets["boss"])["keys"]
+        listed = get_json(server, "/brim/spending", secrets["boss"])["keys"]
         page = visit(server, "#spending").page
         sign_in(page, secrets["boss"])
         keys = page.get_by_role("table", name=re.compile("Keys"))
@@ -136,20 +142,20 @@ def eventually_spent(server: Running, secret: str, requests: int = 3) -> dict[st
     found: list[dict[str, Any]] = []
 
     def is_booked() -> bool:
-        found.append(told(server, "/brim/spending", secret))
+        found.append(get_json(server, "/brim/spending", secret))
         return [row["requests"] for row in found[-1]["by_key"]] == [requests]
 
-    eventually(is_booked)
+    wait_until(is_booked)
     return found[-1]
 
 
-def test_a_window_from_a_context_length_error_is_shown(visit: Visiting) -> None:
+def test_a_window_from_a_context_length_error_is_shown(visit: OpenTab) -> None:
     with (
         ScriptedServer("Hello.", window=2_000, reports_window=False) as provider,
         running(config(provider.url, window=9_000, reply=100)) as server,
     ):
         ask(server, CHAT, *TURNS)
-        (lane,) = told(server, "/brim/routes")["data"]
+        (lane,) = get_json(server, "/brim/routes")["data"]
         assert (lane["window"], lane["source"]) == (2_000, "a context-length error")
         row = visit(server, "#models").page.get_by_role("row", name="scripted")
         expect(row).to_contain_text("2,000")
@@ -157,10 +163,10 @@ def test_a_window_from_a_context_length_error_is_shown(visit: Visiting) -> None:
         expect(row).to_contain_text(f"{lane['accepted']:,}")
 
 
-def test_an_unknown_window_is_shown_as_unknown(visit: Visiting) -> None:
+def test_an_unknown_window_is_shown_as_unknown(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url, window=None)) as server:
         ask(server, CHAT, "hi")
-        (lane,) = told(server, "/brim/routes")["data"]
+        (lane,) = get_json(server, "/brim/routes")["data"]
         assert (lane["window"], lane["limit"]) == (None, None)
         expect(visit(server, "#models").page.get_by_role("row", name="scripted")).to_contain_text(
             "unknown"

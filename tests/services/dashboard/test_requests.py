@@ -10,15 +10,15 @@ import httpx
 from playwright.sync_api import Page, expect
 
 from brim.testing import ErrorReply, ScriptedServer, TextReply
-from tests.support.gateway.accounts import bearing
+from tests.support.gateway.accounts import bearer_headers
 from tests.support.gateway.process import running
 from tests.support.gateway.requests import CHAT, ask
-from tests.support.services.browser import TURNS, Visit, Visiting, config, rows, sign_in
+from tests.support.services.browser import TURNS, OpenTab, Tab, config, rows, sign_in
 
 # The live list
 
 
-def test_requests_appear_and_end_automatically(visit: Visiting) -> None:
+def test_requests_appear_and_end_automatically(visit: OpenTab) -> None:
     held = threading.Event()
     answer = TextReply("Hello there.", hold=held)
     with ScriptedServer(answer) as provider, running(config(provider.url)) as server:
@@ -35,7 +35,7 @@ def test_requests_appear_and_end_automatically(visit: Visiting) -> None:
         expect(rows(page).first).to_contain_text("$0.00")
 
 
-def test_a_row_shows_the_trim(visit: Visiting) -> None:
+def test_a_row_shows_the_trim(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         answer = ask(server, CHAT, *TURNS)
         row = rows(visit(server).page).first
@@ -48,7 +48,7 @@ def test_a_row_shows_the_trim(visit: Visiting) -> None:
         expect(picture).to_have_accessible_name(re.compile(rf"of the limit, {cut:,} tokens cut"))
 
 
-def test_failed_requests_can_be_filtered(visit: Visiting) -> None:
+def test_failed_requests_can_be_filtered(visit: OpenTab) -> None:
     with (
         ScriptedServer([ErrorReply(500), "Hello."]) as provider,
         running(config(provider.url)) as server,
@@ -65,7 +65,7 @@ def test_failed_requests_can_be_filtered(visit: Visiting) -> None:
         expect(page.get_by_text("No matching requests.")).to_be_visible()
 
 
-def test_a_dry_run_is_shown_as_not_sent(visit: Visiting) -> None:
+def test_a_dry_run_is_shown_as_not_sent(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         ask(server, CHAT, *TURNS, headers={"brim-fitting": "dry-run"})
@@ -83,14 +83,14 @@ def test_a_dry_run_is_shown_as_not_sent(visit: Visiting) -> None:
 
 
 def test_a_request_rejected_by_the_gateway_is_shown_as_not_sent(
-    visit: Visiting, secrets: dict[str, str]
+    visit: OpenTab, secrets: dict[str, str]
 ) -> None:
     with (
         ScriptedServer(ErrorReply(429, "slow down")) as provider,
         running(config(provider.url)) as server,
     ):
         for secret in (secrets["alice"], secrets["poor"], "brim-unknown"):
-            ask(server, CHAT, "hi", headers=bearing(secret))
+            ask(server, CHAT, "hi", headers=bearer_headers(secret))
         assert len(provider.requests) == 1
         page = visit(server).page
         sign_in(page, secrets["boss"])
@@ -106,7 +106,7 @@ def test_a_request_rejected_by_the_gateway_is_shown_as_not_sent(
         expect(page.get_by_role("dialog")).not_to_contain_text("upstream-1")
 
 
-def test_pausing_stops_updates(visit: Visiting) -> None:
+def test_pausing_stops_updates(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         seen = visit(server)
@@ -121,7 +121,7 @@ def test_pausing_stops_updates(visit: Visiting) -> None:
         expect(rows(page)).to_have_count(2)
 
 
-def test_a_hidden_tab_does_not_poll(visit: Visiting) -> None:
+def test_a_hidden_tab_does_not_poll(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         seen = visit(server)
         page = seen.page
@@ -140,13 +140,13 @@ def test_a_hidden_tab_does_not_poll(visit: Visiting) -> None:
         eventually_asked(page, seen, before)
 
 
-def eventually_asked(page: Page, seen: Visit, before: int) -> None:
+def eventually_asked(page: Page, seen: Tab, before: int) -> None:
     with page.expect_response(re.compile("/brim/requests")):
         page.clock.run_for(2_000)
     assert len(seen.asked) > before
 
 
-def test_requests_of_several_gateways_are_combined(visit: Visiting) -> None:
+def test_requests_of_several_gateways_are_combined(visit: OpenTab) -> None:
     with (
         ScriptedServer("Hello.") as provider,
         running(config(provider.url)) as one,
@@ -170,7 +170,7 @@ def test_requests_of_several_gateways_are_combined(visit: Visiting) -> None:
 # One request
 
 
-def test_a_request_can_be_opened_and_closed_by_keyboard(visit: Visiting) -> None:
+def test_a_request_can_be_opened_and_closed_by_keyboard(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         answer = ask(server, CHAT, *TURNS)
@@ -191,7 +191,7 @@ def test_a_request_can_be_opened_and_closed_by_keyboard(visit: Visiting) -> None
 
 
 def test_a_plan_is_shown_as_chart_and_table_without_content(
-    visit: Visiting,
+    visit: OpenTab,
 ) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         answer = ask(server, CHAT, *TURNS)
@@ -211,7 +211,7 @@ def test_a_plan_is_shown_as_chart_and_table_without_content(
         assert "some words" not in page.content()
 
 
-def test_an_unknown_request_is_reported(visit: Visiting) -> None:
+def test_an_unknown_request_is_reported(visit: OpenTab) -> None:
     with running(config("http://127.0.0.1:9")) as server:
         page = visit(server, "#requests/brim_0123").page
         dialog = page.get_by_role("dialog")

@@ -12,10 +12,10 @@ from playwright.sync_api import expect
 
 from brim.testing import ScriptedServer
 from tests.support.accounts import valkey
-from tests.support.gateway.accounts import bearing, secret_of, with_gateway
+from tests.support.gateway.accounts import bearer_headers, create_secret, with_gateway
 from tests.support.gateway.process import running, served
 from tests.support.gateway.requests import CHAT, ask
-from tests.support.services.browser import Visiting, apart, config, rows, sign_in
+from tests.support.services.browser import OpenTab, config, rows, run_in_thread, sign_in
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def serving(provider: ScriptedServer, place: Path) -> Iterator[tuple[str, subpro
         yield found
 
 
-def test_a_stopped_gateway_is_reported_and_data_stays(visit: Visiting) -> None:
+def test_a_stopped_gateway_is_reported_and_data_stays(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider:
         with running(config(provider.url)) as server:
             ask(server, CHAT, "hi")
@@ -38,7 +38,7 @@ def test_a_stopped_gateway_is_reported_and_data_stays(visit: Visiting) -> None:
         expect(rows(page)).to_have_count(1)
 
 
-def test_a_silent_gateway_is_reported_before_the_timeout(visit: Visiting, state: Path) -> None:
+def test_a_silent_gateway_is_reported_before_the_timeout(visit: OpenTab, state: Path) -> None:
     with ScriptedServer("Hello.") as provider, serving(provider, state) as (address, process):
         page = visit(address).page
         pulse, alert = page.get_by_role("status"), page.get_by_role("alert").filter(visible=True)
@@ -51,12 +51,12 @@ def test_a_silent_gateway_is_reported_before_the_timeout(visit: Visiting, state:
         expect(alert).to_be_hidden()
 
 
-def test_an_unavailable_store_is_reported(visit: Visiting) -> None:
+def test_an_unavailable_store_is_reported(visit: OpenTab) -> None:
     with valkey.serving() as service, ScriptedServer("Hello.") as provider:
-        boss = apart(secret_of, "boss", is_operator=True, at=service.url)
-        alice = apart(secret_of, "alice", at=service.url)
+        boss = run_in_thread(create_secret, "boss", is_operator=True, at=service.url)
+        alice = run_in_thread(create_secret, "alice", at=service.url)
         with running(with_gateway(config(provider.url), store=service.url)) as server:
-            ask(server, CHAT, "hi", headers=bearing(alice))
+            ask(server, CHAT, "hi", headers=bearer_headers(alice))
             page = visit(server).page
             sign_in(page, boss)
             expect(rows(page)).to_have_count(1)

@@ -15,14 +15,14 @@ from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import Cap, project_scope
 from brim.gateway.accounts.reservations import Reservation
 from brim.gateway.accounts.store import AccountStore
-from tests.support.accounts.linearizability import Step
+from tests.support.accounts.linearizability import ObservedOperation
 from tests.support.accounts.model import Model
-from tests.support.accounts.reservations import KEY, LONG, claim, settled
+from tests.support.accounts.reservations import KEY, LONG, make_reservation, make_settlement
 
 CLIENTS: Final = 4
 
 
-def recorded(address: str, folder: Path, *, rounds: int) -> list[list[Step]]:
+def record_histories(address: str, folder: Path, *, rounds: int) -> list[list[ObservedOperation]]:
     """Record one history per round: three requests that share a tight cap."""
     start = threading.Barrier(CLIENTS)
     clients = [_Client(address, folder, number, rounds, start) for number in range(CLIENTS)]
@@ -36,13 +36,13 @@ def recorded(address: str, folder: Path, *, rounds: int) -> list[list[Step]]:
     return histories
 
 
-def overlap(steps: Sequence[Step]) -> bool:
+def overlap(steps: Sequence[ObservedOperation]) -> bool:
     """Return whether any two operations overlapped."""
     return any(one.asked < other.asked < one.answered for one in steps for other in steps)
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _Operation:
     """An operation of a client."""
 
     kind: Literal["reserve", "mark_sent", "settle"]
@@ -56,7 +56,7 @@ class _Wish:
             case "mark_sent":
                 return await store.mark_sent(self.claim.id, LONG)
             case "settle":
-                await store.settle([settled(self.claim.id, self.cost)])
+                await store.settle([make_settlement(self.claim.id, self.cost)])
                 return None
 
     def on_model(self, model: Model) -> object:
@@ -66,7 +66,7 @@ class _Wish:
             case "mark_sent":
                 return model.mark_sent(self.claim.id)
             case "settle":
-                model.settle(settled(self.claim.id, self.cost))
+                model.settle(make_settlement(self.claim.id, self.cost))
                 return None
 
     def __str__(self) -> str:
@@ -76,19 +76,19 @@ class _Wish:
         return f"{self.kind} {self.claim.id} {amount}".rstrip()
 
 
-def _wishes(number: int, client: int) -> list[_Wish]:
+def _random_operations(number: int, client: int) -> list[_Operation]:
     chance = random.Random(number * CLIENTS + client)
-    return [_wish(number, chance) for _ in range(2)]
+    return [_random_operation(number, chance) for _ in range(2)]
 
 
-def _wish(number: int, chance: random.Random) -> _Wish:
+def _random_operation(number: int, chance: random.Random) -> _Operation:
     kind: Literal["reserve", "mark_sent", "settle"]
     kind = chance.choice(("reserve", "reserve", "mark_sent", "settle"))
     worst = chance.randint(3, 8)
     key = replace(KEY, project=f"round-{number}")
     cap = (project_scope(key.project), Cap(10))
-    asked = claim(f"{number}-{chance.choice('abc')}", worst, cap, key=key)
-    return _Wish(kind, asked, chance.randint(1, worst))
+    asked = make_reservation(f"{number}-{chance.choice('abc')}", worst, cap, key=key)
+    return _Operation(kind, asked, chance.randint(1, worst))
 
 
 class _Client(threading.Thread):
@@ -98,9 +98,9 @@ class _Client(threading.Thread):
         self, address: str, folder: Path, number: int, rounds: int, start: threading.Barrier
     ) -> None:
         super().__init__(daemon=True)
-        self.seen: list[list[Step]] = []
+        self.seen: list[list[ObservedOperation]] = []
         self._books = create_store(address, folder)
-        self._plans = [_wishes(round, number) for round in range(rounds)]
+        self._plans = [_random_operations(round, number) for round in range(rounds)]
         self._start_together: Callable[[float], int] = start.wait
 
     def run(self) -> None:
@@ -113,7 +113,7 @@ class _Client(threading.Thread):
             self.seen.append([await self._step(wish) for wish in plan])
         await self._books.close()
 
-    async def _step(self, wish: _Wish) -> Step:
+    async def _step(self, wish: _Operation) -> ObservedOperation:
         asked = time.perf_counter()
         answer = await wish.on_books(self._books)
-        return Step(str(wish), asked, time.perf_counter(), answer, wish.on_model)
+        return ObservedOperation(str(wish), asked, time.perf_counter(), answer, wish.on_model)

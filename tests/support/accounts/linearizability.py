@@ -13,7 +13,7 @@ from tests.support.accounts.model import Model
 
 
 @dataclass(frozen=True)
-class Step:
+class ObservedOperation:
     """An operation with its call time, return time and result."""
 
     name: str
@@ -27,7 +27,7 @@ class Step:
         return f"{self.asked:.6f} to {self.answered:.6f}: {self.name} gave {self.answer}"
 
 
-def order(steps: Sequence[Step], model: Model) -> list[Step] | None:
+def find_order(steps: Sequence[ObservedOperation], model: Model) -> list[ObservedOperation] | None:
     """Return an order in which the model returns the observed results; None if there is none."""
     if not steps:
         return []
@@ -38,7 +38,7 @@ def order(steps: Sequence[Step], model: Model) -> list[Step] | None:
         after = model.copy()
         if step.does(after) != step.answer:
             continue
-        rest = order([*steps[:index], *steps[index + 1 :]], after)
+        rest = find_order([*steps[:index], *steps[index + 1 :]], after)
         if rest is not None:
             return [step, *rest]
     return None

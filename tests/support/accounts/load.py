@@ -25,13 +25,13 @@ from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import Cap
 from brim.gateway.accounts.reservations import CapReached
 from brim.gateway.accounts.store import AccountStore
-from tests.support.accounts.reservations import SECRET, claim, settled
+from tests.support.accounts.reservations import SECRET, make_reservation, make_settlement
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Orders:
+class LoadSettings:
     """The settings of a run."""
 
     address: str
@@ -50,7 +50,7 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Done:
+class LoggedOperation:
     """A logged operation of a process."""
 
     step: str
@@ -59,7 +59,7 @@ class Done:
     amount: int
 
 
-def hammered(orders: Orders) -> list[Done]:
+def run_load(orders: LoadSettings) -> list[LoggedOperation]:
     """Run the processes, and read their logs."""
     begun = subprocess.run(
         [sys.executable, "-m", __name__, json.dumps(asdict(orders))],
@@ -69,30 +69,30 @@ def hammered(orders: Orders) -> list[Done]:
         timeout=120,
     )
     assert begun.returncode == 0, begun.stderr
-    return [*said(Path(orders.folder))]
+    return [*read_log(Path(orders.folder))]
 
 
-def said(folder: Path) -> Iterator[Done]:
+def read_log(folder: Path) -> Iterator[LoggedOperation]:
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
-            yield Done(**json.loads(line))
+            yield LoggedOperation(**json.loads(line))
 
 
 def main() -> None:
-    orders = Orders(**json.loads(sys.argv[1]))
+    orders = LoadSettings(**json.loads(sys.argv[1]))
     create_store(orders.address, Path(orders.folder))  # import before the fork
-    children = [_started(orders, number) for number in range(orders.processes)]
+    children = [_start(orders, number) for number in range(orders.processes)]
     outcomes = [os.waitpid(child, 0)[1] for child in children]
     wanted = {0} if orders.lives is None else {0, signal.SIGKILL}
     sys.exit(0 if set(outcomes) <= wanted else f"they ended with {outcomes}")
 
 
-def _started(orders: Orders, number: int) -> int:
+def _start(orders: LoadSettings, number: int) -> int:
     child = os.fork()
     if child == 0:
         chance = random.Random(orders.seed * 1_000 + number)
         with (Path(orders.folder) / f"{number}.jsonl").open("w", buffering=1) as notes:
-            asyncio.run(_hammer(orders, number, chance, notes))
+            asyncio.run(_spend(orders, number, chance, notes))
         os._exit(0)
     return child
 
@@ -105,7 +105,7 @@ def _kill_after(seconds: float) -> None:
     threading.Thread(target=kill, daemon=True).start()
 
 
-async def _hammer(orders: Orders, number: int, chance: random.Random, notes: TextIO) -> None:
+async def _spend(orders: LoadSettings, number: int, chance: random.Random, notes: TextIO) -> None:
     store = create_store(orders.address, Path(orders.folder))
     spender = _Spender(store, orders, chance, notes)
     caps = await spender.caps()
@@ -125,7 +125,7 @@ class _Spender:
     """One client: reserve, mark as sent, send, settle."""
 
     def __init__(
-        self, store: AccountStore, orders: Orders, chance: random.Random, notes: TextIO
+        self, store: AccountStore, orders: LoadSettings, chance: random.Random, notes: TextIO
     ) -> None:
         self._books = store
         self._orders = orders
@@ -141,7 +141,7 @@ class _Spender:
         worst = self._chance.randint(50, 100)
         lease = self._orders.lease
         is_sent = self._chance.random() < 0.5
-        asked = claim(id, worst, *caps, is_sent=is_sent)
+        asked = make_reservation(id, worst, *caps, is_sent=is_sent)
         refused = await self._patiently(lambda: self._books.reserve(asked, lease))
         if refused is not None:
             self._note("full" if isinstance(refused, CapReached) else "unknown", id, worst)
@@ -151,7 +151,7 @@ class _Spender:
             return
         came_to = self._chance.randint(worst * 6 // 10, worst)
         self._note("sent", id, came_to)
-        await self._patiently(lambda: self._books.settle([settled(id, came_to)]))
+        await self._patiently(lambda: self._books.settle([make_settlement(id, came_to)]))
         self._note("settled", id, came_to)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -165,7 +165,7 @@ class _Spender:
 
     def _note(self, step: str, id: str, amount: int) -> None:
         # Unbuffered, so that the log survives a kill.
-        self._notes.write(json.dumps(asdict(Done(step, id, amount))) + "\n")
+        self._notes.write(json.dumps(asdict(LoggedOperation(step, id, amount))) + "\n")
 
 
 if __name__ == "__main__":

@@ -21,12 +21,12 @@ OVER: Final = -1.0
 """A lease in seconds that has expired immediately, on any clock."""
 
 
-def bill(cost: int, tokens: int = 0) -> Charge:
+def make_charge(cost: int, tokens: int = 0) -> Charge:
     """A charge of so many micro-dollars and tokens, most of them input."""
     return Charge(Usage(input=tokens - tokens // 4, output=tokens // 4), cost)
 
 
-def claim(
+def make_reservation(
     id: str,
     cost: int = 0,
     *caps: tuple[str, Cap],
@@ -36,15 +36,15 @@ def claim(
     upstream: str = "main",
     is_sent: bool = False,
 ) -> Reservation:
-    worst = bill(cost, tokens)
+    worst = make_charge(cost, tokens)
     return Reservation(id, key.id, key.name, key.project, model, upstream, worst, caps, is_sent)
 
 
-def settled(id: str, cost: int, tokens: int = 0) -> Settlement:
-    return Settlement(id, bill(cost, tokens))
+def make_settlement(id: str, cost: int, tokens: int = 0) -> Settlement:
+    return Settlement(id, make_charge(cost, tokens))
 
 
-async def standing(
+async def read_counter(
     store: AccountStore, scope: str = OWN, unit: Unit = "dollars"
 ) -> tuple[int, int]:
     """Return the spent and reserved amounts of a scope with one cap."""
@@ -55,7 +55,7 @@ async def standing(
 
 async def check_counters(store: AccountStore) -> None:
     """Check that every counter is the sum of its ledger rows and reservations."""
-    rows = (await booked(store)).values()
+    rows = (await read_rows(store)).values()
     for one in await store.counters():
         counted = [row for row in rows if one.scope in _scopes(row) and _is_in(one.period, row)]
         assert one.spent == sum(row.charge.amount(one.unit) for row in counted), one
@@ -70,7 +70,7 @@ def _is_in(period: str, row: LedgerRow) -> bool:
     return period == "total" or row.day.startswith(period)
 
 
-async def booked(store: AccountStore) -> dict[str, LedgerRow]:
+async def read_rows(store: AccountStore) -> dict[str, LedgerRow]:
     """Return the ledger by id."""
     rows = [row async for row in store.rows()]
     by_id = {row.id: row for row in rows}

@@ -41,19 +41,19 @@ PRICE: Final = Price(input=Decimal(2), output=Decimal(10))
 FREE: Final = Price(input=Decimal(0), output=Decimal(0))
 MODEL: Final = "gpt-4o"
 """A model with exact counts, hence without a margin."""
-HI: Final = 8
+PROMPT_TOKENS: Final = 8
 """Tokens of the usual prompt."""
-WORST: Final = 2 * HI + 10 * 100
+MAX_COST: Final = 2 * PROMPT_TOKENS + 10 * 100
 """Maximum cost of the usual request in micro-dollars, with 100 output tokens."""
-COST: Final = 2 * HI + 10 * 2
+COST: Final = 2 * PROMPT_TOKENS + 10 * 2
 """Its actual cost: "Hello." is two tokens."""
 
 
-def books_file() -> Path:
+def store_file() -> Path:
     return Path(os.environ["BRIM_STATE"]) / DEFAULT_FILE
 
 
-def in_books(work: Callable[[AccountStore], Awaitable[T]], at: str = "") -> T:
+def run_in_store(work: Callable[[AccountStore], Awaitable[T]], at: str = "") -> T:
     """Run a function with the store, like a command next to the gateway."""
 
     async def worked() -> T:
@@ -67,29 +67,29 @@ def in_books(work: Callable[[AccountStore], Awaitable[T]], at: str = "") -> T:
     return asyncio.run(worked())
 
 
-def secret_of(
+def create_secret(
     name: str, *caps: str, project: str = "", is_operator: bool = False, at: str = ""
 ) -> str:
     """Create a key; return its secret."""
     key, secret = create_key(name, project, is_operator=is_operator)
     limits = [Cap.parse(cap) for cap in caps]
-    in_books(lambda books: books.add_key(key, hash_secret(secret), limits), at)
+    run_in_store(lambda books: books.add_key(key, hash_secret(secret), limits), at)
     return secret
 
 
 def set_caps(scope: str, *caps: str, at: str = "") -> None:
-    in_books(lambda books: books.set_caps(scope, [Cap.parse(cap) for cap in caps]), at)
+    run_in_store(lambda books: books.set_caps(scope, [Cap.parse(cap) for cap in caps]), at)
 
 
 def revoke(name: str, at: str = "") -> None:
-    in_books(lambda books: books.revoke(name), at)
+    run_in_store(lambda books: books.revoke(name), at)
 
 
 def ledger(at: str = "") -> list[LedgerRow]:
     async def rows(books: AccountStore) -> list[LedgerRow]:
         return [row async for row in books.rows()]
 
-    return in_books(rows, at)
+    return run_in_store(rows, at)
 
 
 def only_row(at: str = "") -> LedgerRow:
@@ -97,9 +97,9 @@ def only_row(at: str = "") -> LedgerRow:
     return row
 
 
-def standing(at: str = "") -> dict[str, tuple[int, int]]:
+def read_cap_usage(at: str = "") -> dict[str, tuple[int, int]]:
     """Return spent and reserved amounts by kind and unit: `{"all dollars": (12, 0)}`."""
-    found = in_books(lambda books: books.counters(), at)
+    found = run_in_store(lambda books: books.counters(), at)
     return {f"{one.scope.partition(':')[0]} {one.unit}": (one.spent, one.reserved) for one in found}
 
 
@@ -121,7 +121,9 @@ def priced(*endpoints: str, **settings: Any) -> Config:
 
 
 @contextmanager
-def before(script: Script = "Hello.", **settings: Any) -> Iterator[tuple[Running, ScriptedServer]]:
+def gateway_with_upstream(
+    script: Script = "Hello.", **settings: Any
+) -> Iterator[tuple[Running, ScriptedServer]]:
     """A gateway in front of a scripted upstream."""
     with (
         ScriptedServer(script, window=4_000) as provider,
@@ -130,7 +132,7 @@ def before(script: Script = "Hello.", **settings: Any) -> Iterator[tuple[Running
         yield gateway, provider
 
 
-def standing_in(first: str, second: str, **settings: Any) -> Config:
+def fallback_config(first: str, second: str, **settings: Any) -> Config:
     """An upstream, and a fallback at twice its price."""
     given: Any = {"format": FORMATS, "window": 4_000, "reply": 100}
     dear = Price(input=Decimal(4), output=Decimal(20))
@@ -156,10 +158,10 @@ def anthropic_with(gateway: Running, secret: str, retries: int = 0) -> anthropic
     return anthropic.Anthropic(base_url=gateway.url, api_key=secret, max_retries=retries)
 
 
-def bearing(secret: str) -> dict[str, str]:
+def bearer_headers(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
 
 def say_hi(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> httpx.Response:
     given = {"model": MODEL, **more}
-    return ask(gateway, path, "hi", headers=bearing(secret), **given)
+    return ask(gateway, path, "hi", headers=bearer_headers(secret), **given)

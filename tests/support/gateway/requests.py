@@ -72,7 +72,7 @@ def _reply_key(path: str) -> str:
     return "max_output_tokens" if path.startswith(RESPONSES) else "max_tokens"
 
 
-def posted(
+def post(
     address: str, path: str, body: object, headers: Mapping[str, str] | None = None
 ) -> httpx.Response:
     """Post bytes or a JSON value to a path; return the response."""
@@ -90,11 +90,11 @@ def ask(
     **more: Any,
 ) -> httpx.Response:
     """Send such a request; return the whole response."""
-    return posted(server.url, path, body_of(path, *turns, **more), headers)
+    return post(server.url, path, body_of(path, *turns, **more), headers)
 
 
 @contextmanager
-def begun(server: Running, path: str, goes_on: threading.Event) -> Iterator[httpx.Response]:
+def begin_stream(server: Running, path: str, goes_on: threading.Event) -> Iterator[httpx.Response]:
     """A stream that has begun, from an upstream that holds it until the block ends."""
     body = body_of(path, "hi", stream=True)
     with httpx.stream("POST", server.url + path, json=body, timeout=LONG) as answer:
@@ -111,7 +111,7 @@ def begun(server: Running, path: str, goes_on: threading.Event) -> Iterator[http
 # Responses
 
 
-def spoken(answer: httpx.Response) -> str:
+def read_spoken(answer: httpx.Response) -> str:
     """Return the text of a reply, whole or streamed."""
     if answer.content.lstrip().startswith(b"{"):
         return parse_reply(answer.json()).text
@@ -122,7 +122,7 @@ def spoken(answer: httpx.Response) -> str:
     return fold.reply().text
 
 
-def told(server: Running, answer: httpx.Response) -> dict[str, Any]:
+def get_record(server: Running, answer: httpx.Response) -> dict[str, Any]:
     """Return the gateway's record of a request."""
     id = answer.headers["brim-request-id"]
     found: dict[str, Any] = httpx.get(f"{server.url}/brim/requests/{id}").raise_for_status().json()
@@ -142,7 +142,7 @@ def code_of(path: str, answer: httpx.Response) -> str:
     return str(said["error"]["code"])
 
 
-def eventually(is_so: Callable[[], object]) -> None:
+def wait_until(is_so: Callable[[], object]) -> None:
     """Wait until a condition is true; fail after a timeout."""
     end = time.monotonic() + LONG
     while not is_so():
@@ -153,7 +153,7 @@ def eventually(is_so: Callable[[], object]) -> None:
 # Sockets
 
 
-def connected(server: Running) -> socket.socket:
+def connect(server: Running) -> socket.socket:
     """A connection with a small receive buffer."""
     url = httpx.URL(server.url)
     assert url.port is not None
@@ -164,14 +164,14 @@ def connected(server: Running) -> socket.socket:
     return client
 
 
-def head(path: str, *headers: str) -> bytes:
+def request_head(path: str, *headers: str) -> bytes:
     lines = (f"POST {path} HTTP/1.1", "Host: brim", *headers, "", "")
     return "\r\n".join(lines).encode()
 
 
-def sent(server: Running, path: str, body: Mapping[str, Any]) -> socket.socket:
+def send_raw(server: Running, path: str, body: Mapping[str, Any]) -> socket.socket:
     """A connection with a request sent and nothing read."""
     raw = json.dumps(body).encode()
-    client = connected(server)
-    client.sendall(head(path, f"Content-Length: {len(raw)}") + raw)
+    client = connect(server)
+    client.sendall(request_head(path, f"Content-Length: {len(raw)}") + raw)
     return client

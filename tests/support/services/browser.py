@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page
 
 from brim.config import Config
 from brim.models.pricing import Price
-from tests.support.gateway.accounts import bearing
+from tests.support.gateway.accounts import bearer_headers
 from tests.support.gateway.process import Running, config_of
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ _PRICE: Final = Price(Decimal(100), Decimal(10), Decimal(400))
 
 
 @dataclass(frozen=True)
-class Visit:
+class Tab:
     """A tab, with its console messages and requests."""
 
     page: Page
@@ -34,7 +34,7 @@ class Visit:
     """Requested URLs."""
 
 
-Visiting = Callable[..., Visit]
+OpenTab = Callable[..., Tab]
 """Opens a tab of a gateway at a fragment; other arguments configure the browser context."""
 
 
@@ -43,7 +43,7 @@ def config(url: str, **settings: Any) -> Config:
     return config_of(url, **{"window": 3_000, "reply": 200, "price": _PRICE, **settings})
 
 
-def apart(work: Callable[..., T], *given: Any, **named: Any) -> T:
+def run_in_thread(work: Callable[..., T], *given: Any, **named: Any) -> T:
     """Run a function in a thread, because the browser's driver has an event loop in this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work, *given, **named).result()
@@ -54,9 +54,9 @@ def sign_in(page: Page, secret: str) -> None:
     page.keyboard.press("Enter")
 
 
-def told(server: Running, path: str, secret: str | None = None) -> dict[str, Any]:
+def get_json(server: Running, path: str, secret: str | None = None) -> dict[str, Any]:
     """Return the JSON at a path."""
-    headers = {} if secret is None else bearing(secret)
+    headers = {} if secret is None else bearer_headers(secret)
     found: dict[str, Any] = httpx.get(server.url + path, headers=headers).raise_for_status().json()
     return found
 
