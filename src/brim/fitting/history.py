@@ -225,8 +225,9 @@ class History:
         """Group the messages added since the last call into units."""
         if not self.unit_of:
             self._begin_groups()
-        for index in range(len(self.unit_of), len(self.messages)):
-            self._group_message(MessageIndex(index), self.messages[index])
+        new = range(len(self.unit_of), len(self.messages))
+        for index in cast("Sequence[MessageIndex]", new):
+            self._group_message(index, self.messages[index])
 
     def _group_message(self, index: MessageIndex, message: Message) -> None:
         role = message.role

@@ -173,6 +173,8 @@ def resolve_policy(
     Raise `InputError` if there is no such policy or a number is not valid for it.
     """
     policy = _find_policy(given)
+    if keep_recent is None and max_turns is None and token_budget is None:
+        return policy
     if keep_recent is None:
         keep_recent = policy.keep_recent
     for name, value, least in (
