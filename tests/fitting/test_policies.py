@@ -163,7 +163,7 @@ def test_repeated_lines_are_removed_from_the_earlier_output() -> None:
     messages = steps(listing, *(output(150, n) for n in range(8)), listing, *("ok", "ok", "ok"))
     request = fit(messages, size(messages) - 100)
     first = request.messages[3]["content"]
-    assert "60 lines repeated later left out" in first
+    assert "60 lines omitted, repeated later" in first
     assert request.messages[21] is messages[21], "the later output keeps them"
     assert request.plan.decisions[3].reason == "lines repeated later"
 

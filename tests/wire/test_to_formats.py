@@ -302,7 +302,7 @@ PDF = "data:application/pdf;base64,JVBERi0="
         ),
         (
             {"type": "image_url", "image_url": {"url": "data:image/tiff;base64,AAAA"}},
-            {"type": "text", "text": "[image: cannot be sent to this model]"},
+            {"type": "text", "text": "[image: not supported by this model]"},
             {"type": "input_image", "image_url": "data:image/tiff;base64,AAAA"},
         ),
         (
@@ -320,7 +320,7 @@ PDF = "data:application/pdf;base64,JVBERi0="
         ),
         (
             {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
-            {"type": "text", "text": "[audio: cannot be sent to this model]"},
+            {"type": "text", "text": "[audio: not supported by this model]"},
             {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
         ),
         (

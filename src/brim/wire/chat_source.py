@@ -139,4 +139,4 @@ def describe_unsupported(part: Part) -> str:
     For media it is a short placeholder, otherwise the JSON.
     """
     kind = {"image_url": "image", "input_audio": "audio", "file": "file"}.get(str(part.get("type")))
-    return f"[{kind}: cannot be sent to this model]" if kind else to_text(part)
+    return f"[{kind}: not supported by this model]" if kind else to_text(part)

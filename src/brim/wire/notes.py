@@ -15,25 +15,25 @@ from typing import Final
 MASK: Final = "[content truncated - {age} steps ago, {tokens} tokens]"
 """Replaces a masked output."""
 
-_CLIPPED = re.compile(r"\[brim: (?:about )?[\d,]+ (?:tokens|lines?) [^\]\n]{0,40}left out\]")
+_CLIPPED = re.compile(r"\[brim: (?:about )?[\d,]+ (?:tokens|lines?) omitted[^\]\n]{0,40}\]")
 
 
 def clip_mark(tokens: int) -> str:
-    return f"[brim: about {tokens:,} tokens left out]"
+    return f"[brim: about {tokens:,} tokens omitted]"
 
 
 def entry_mark(tokens: int) -> str:
     """Return the mark of an output that was capped on entry; it may be trimmed again."""
-    return f"[about {tokens:,} tokens left out here]"
+    return f"[about {tokens:,} tokens omitted]"
 
 
 def repeat_mark(lines: int) -> str:
     word = "line" if lines == 1 else "lines"
-    return f"[brim: {lines:,} {word} repeated later left out]"
+    return f"[brim: {lines:,} {word} omitted, repeated later]"
 
 
 def gap_note(messages: int, tokens: int) -> str:
-    """Return the note at a gap: what was dropped, how much, how to get it back.
+    """Return the note at a gap: what was dropped, and how much.
 
     The numbers are rounded, so that the note of the next trim, whose gap is slightly larger, is
     mostly the same text, and the prefix before the gap stays in the provider's cache.
@@ -41,8 +41,7 @@ def gap_note(messages: int, tokens: int) -> str:
     word = "message" if messages == 1 else "messages"
     return (
         f"[brim: {round_to_two_digits(messages):,} {word} "
-        f"(about {round_to_two_digits(tokens):,} tokens) left out; "
-        f"ask for them if needed]"
+        f"(about {round_to_two_digits(tokens):,} tokens) omitted]"
     )
 
 
@@ -74,11 +73,11 @@ def is_marked(text: str, template: str = MASK) -> bool:
 
 # Turns and headings that a format or a template requires
 
-CONVERSATION_CONTINUES: Final = "[the conversation goes on]"
+CONVERSATION_CONTINUES: Final = "[conversation continues]"
 """A user turn where one is required and there is none."""
 INTERRUPTED: Final = "[interrupted]"
 """An assistant turn between a tool result and a user turn."""
-RESULTS_ABOVE: Final = "[results above; go on]"
+RESULTS_ABOVE: Final = "[continue with the results above]"
 """The last user turn if results were folded into assistant text.
 
 Without it, the model would continue that text instead of responding.

@@ -36,7 +36,7 @@ _TEXT: Final = ("input_text", "output_text", "text")
 _TAKES_TEXT: Final = tuple(
     f"{kind}_call_output" for kind in ("function", "custom_tool", "local_shell", "apply_patch")
 )
-_NOTE_END: Final = gap_note(2, 2).partition(" tokens)")[2]
+_NOTE_END: Final = gap_note(2, 2).partition("about 2")[2]
 
 
 def fittable(body: Mapping[str, Any]) -> bool:
