@@ -226,7 +226,7 @@ def test_a_compaction_that_is_stopped_leaves_nothing(log: ConversationStore) -> 
     def stopped(_job: object) -> None:
         raise KeyboardInterrupt
 
-    making = get_driver(first.session).composer.compacting(
+    making = get_driver(first.session).composer.compact(
         first.driver.plan_compaction(0.5, with_summary=True)
     )
     with pytest.raises(KeyboardInterrupt):

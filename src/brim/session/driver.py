@@ -104,11 +104,11 @@ class SessionDriver:
     @property
     def profile(self) -> ModelProfile:
         """The model and everything that is known about it."""
-        return self.composer.target
+        return self.composer.profile
 
     @profile.setter
     def profile(self, profile: ModelProfile) -> None:
-        self.composer.target = profile
+        self.composer.profile = profile
 
     @property
     def summarize(self) -> Summarizer | None:
@@ -117,9 +117,7 @@ class SessionDriver:
     @summarize.setter
     def summarize(self, summarize: Summarizer | None) -> None:
         self._summarize = summarize
-        if self.composer.summarizes != (summarize is not None):
-            self.composer.summarizes = summarize is not None
-            self.composer.forget()
+        self.composer.summarizes = summarize is not None
 
     def count_text(self, text: str) -> int:
         """Return the tokens of a text, counted for the session's model."""
@@ -127,7 +125,7 @@ class SessionDriver:
 
     def calibrate_text(self, text: str, tokens: int) -> None:
         """Calibrate the estimates with the server's count of one text."""
-        self.composer.learn_text(text, tokens)
+        self.composer.record_text_count(text, tokens)
 
     # Turns
 
@@ -157,7 +155,7 @@ class SessionDriver:
     def rewind(self, length: int) -> list[dict[str, Any]]:
         """Keep the first turns and return the removed ones."""
         removed = self.transcript.truncate(length)
-        self.composer.take_back(length)
+        self.composer.rewind(length)
         self._pending = None
         self._rewinds += 1
         return removed
@@ -218,7 +216,7 @@ class SessionDriver:
             raise InputError(f"{', '.join(sorted(fixed))}: set by the session, not an option.")
         composer = self.composer
         create_builder = partial(
-            composer.drawing,
+            composer.create_builder,
             self._get_prompt(settings.system),
             format=settings.format or self.format,
             cache_marks=self.cache_marks,
@@ -228,9 +226,9 @@ class SessionDriver:
         view = self._choose_short_view(settings.short_view)
         if view is not None:
             turns, builder = view.shorten(composer.sent_turns), create_builder()
-            plan = yield from composer.planning_of(turns, builder, count)
+            plan = yield from composer.plan_turns(turns, builder, count)
         else:
-            plan, builder = yield from composer.composing(create_builder, count)
+            plan, builder = yield from composer.compose(create_builder, count)
         body = builder.build(turns, plan)
         if self.ledger.is_capped:
             self._check_caps(plan, builder.find_reply_limit(body) or plan.budget.reply)
@@ -279,7 +277,7 @@ class SessionDriver:
 
     def get_current_plan(self) -> Plan:
         """Return the plan of the conversation as it is, without a new trim."""
-        return self.composer.outlook(self.system_text)
+        return self.composer.current_plan(self.system_text)
 
     def preview(self) -> Plan:
         """Return the plan of the next request; nothing is changed."""
@@ -299,11 +297,11 @@ class SessionDriver:
 
         Raise InputError if nothing can be trimmed.
         """
-        return self.composer.compaction(self.system_text, share, sums_up=with_summary)
+        return self.composer.plan_compaction(self.system_text, share, sums_up=with_summary)
 
     def compact(self, compaction: Compaction) -> Flow[Plan]:
         """Trim the conversation as planned; yield a job for the summary."""
-        return self.composer.compacting(compaction)
+        return self.composer.compact(compaction)
 
     @property
     def is_compacted(self) -> bool:
@@ -335,7 +333,7 @@ class SessionDriver:
             if pending is not None:
                 self._pending = None
                 if reply.usage is not None and reply.usage.input and not pending.is_short:
-                    self.composer.learn(pending.plan, reply.usage.input)
+                    self.composer.record_report(pending.plan, reply.usage.input)
                 self._record_cost(reply, pending.profile, pending.category, pending.plan.size)
 
     def _append_reply(self, reply: Reply, *, is_complete: bool) -> None:
@@ -376,7 +374,7 @@ class SessionDriver:
         """Make the next request smaller, because the server rejected the last one."""
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            self.composer.refused(pending.plan, overflow)
+            self.composer.record_rejection(pending.plan, overflow)
 
     # Saved state
 

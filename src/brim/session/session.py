@@ -183,22 +183,18 @@ class Session:
 
     def pin(self, index: int) -> None:
         """Protect a turn from trimming."""
-        composer = self._driver.composer
         self._driver.transcript.check_sendable(index)
-        composer.pinned.add(index)
-        composer.forget()
+        self._driver.composer.pin(index)
 
     def unpin(self, index: int) -> None:
         """Allow a turn to be trimmed again."""
-        composer = self._driver.composer
         self._driver.transcript.check_sendable(index)
-        composer.pinned.discard(index)
-        composer.forget()
+        self._driver.composer.unpin(index)
 
     @property
     def pins(self) -> list[int]:
         """The indices of the pinned turns."""
-        return sorted(self._driver.composer.pinned)
+        return sorted(self._driver.composer.pins)
 
     def rewind(self, length: int) -> list[dict[str, Any]]:
         """Keep the first `length` turns and return the removed ones."""
@@ -235,7 +231,7 @@ class Session:
 
     @tools.setter
     def tools(self, tools: Sequence[Mapping[str, object]] | None) -> None:
-        self._driver.composer.offer(_copy_tools(tools))
+        self._driver.composer.tools = _copy_tools(tools)
 
     @property
     def system(self) -> str:
@@ -249,11 +245,11 @@ class Session:
     @property
     def trim(self) -> bool:
         """Whether a conversation that is too long is trimmed; otherwise it is an error."""
-        return self._driver.composer.fitting
+        return self._driver.composer.is_trimming
 
     @trim.setter
     def trim(self, trim: bool) -> None:
-        self._driver.composer.fitting = trim
+        self._driver.composer.is_trimming = trim
 
     @property
     def summarize(self) -> Summarizer | None:
@@ -319,7 +315,7 @@ class Session:
 
     def undo_compaction(self) -> None:
         """Undo the last `compact`, including its summary."""
-        self._driver.composer.uncompact()
+        self._driver.composer.undo_compaction()
 
     @property
     def budget(self) -> Budget:

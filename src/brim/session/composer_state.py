@@ -1,0 +1,187 @@
+"""ComposerState: everything a composer has decided and knows, as one immutable value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from brim.fitting.calibration import Calibration
+from brim.fitting.trim import TrimRecord
+from brim.session.snapshots import CompactionUndo, PlannerSnapshot
+
+if TYPE_CHECKING:
+    from brim.fitting.flow import Measurement
+    from brim.fitting.profile import ModelProfile
+
+
+@dataclass(frozen=True, slots=True)
+class ComposerState:
+    """The settings, decisions and measurements of a conversation; each change is a new state.
+
+    A transition that invalidates earlier decisions ends with `restart`.
+    """
+
+    profile: ModelProfile
+    tools: Sequence[Mapping[str, Any]] | None = None
+    is_trimming: bool = True
+    """Whether messages may be dropped; if not, a request that is too long is an error."""
+    pins: frozenset[int] = frozenset()
+    """Indices of turns that are never dropped."""
+    summary: str | None = None
+    covered: frozenset[int] = frozenset()
+    """Indices of the dropped turns that have been summarized."""
+    covered_trim: int | None = None
+    """The ID of a trim whose dropped turns are all covered."""
+    compacted: TrimRecord | None = None
+    """The last requested trim; its mark does not include the system text, which may change."""
+    undo: tuple[CompactionUndo, ...] = ()
+    """The state before each requested trim."""
+    system: str = ""
+    """The system text of the last request."""
+    counted_with: Calibration = field(default_factory=Calibration)
+    """The calibration of the current planner; newer ones wait for the next trim."""
+    measurement: Measurement | None = None
+    """The size of the last request by the server's count."""
+    snapshot: PlannerSnapshot | None = None
+    """Where the next planner continues."""
+    left: Mapping[str | None, PlannerSnapshot] = field(default_factory=dict)
+    """Where the conversation continues with models that it was switched from."""
+
+    def restart(self) -> ComposerState:
+        """Decide again from all turns, without continuing from the last trim."""
+        return replace(self, measurement=None, snapshot=None, covered_trim=None)
+
+    def pin(self, index: int) -> ComposerState:
+        return replace(self, pins=self.pins | {index}).restart()
+
+    def unpin(self, index: int) -> ComposerState:
+        return replace(self, pins=self.pins - {index}).restart()
+
+    def set_tools(self, tools: Sequence[Mapping[str, Any]] | None) -> ComposerState:
+        return replace(self, tools=tools or None).restart()
+
+    def set_trimming(self, is_trimming: bool) -> ComposerState:
+        return replace(self, is_trimming=is_trimming).restart()
+
+    def set_profile(self, profile: ModelProfile, current: PlannerSnapshot | None) -> ComposerState:
+        """Use another profile; `current` is kept for the case that its model comes back."""
+        left, snapshot = dict(self.left), self.snapshot
+        if profile.model != self.profile.model:
+            if current is not None:
+                left[self.profile.model] = current
+            snapshot = left.pop(profile.model, snapshot)
+        return replace(replace(self, profile=profile, left=left).restart(), snapshot=snapshot)
+
+    def set_system(self, system: str) -> ComposerState:
+        return replace(self, system=system, measurement=None)
+
+    def continue_from(self, snapshot: PlannerSnapshot) -> ComposerState:
+        return replace(
+            self,
+            snapshot=None,
+            counted_with=snapshot.known,
+            measurement=snapshot.reported,
+            system=snapshot.system,
+        )
+
+    # Summaries
+
+    def cover(self, indices: Iterable[int]) -> ComposerState:
+        return replace(self, covered=self.covered.union(indices))
+
+    def drop_summary(self) -> ComposerState:
+        """Remove the summary: all turns that it covers are sent again."""
+        return replace(self, summary=None, covered=frozenset())
+
+    # Requested trims
+
+    def compact(self, trim: TrimRecord) -> ComposerState:
+        return replace(self.restart(), compacted=trim)
+
+    def keep_undo(self, before: ComposerState, length: int) -> ComposerState:
+        """Remember the state before a requested trim of so many turns."""
+        covered = tuple(sorted(before.covered))
+        undo = CompactionUndo(length, before.compacted, before.summary, covered)
+        return replace(self, undo=(*self.undo, undo))
+
+    def undo_compaction(self) -> ComposerState:
+        """Restore the state before the last requested trim."""
+        *earlier, last = self.undo
+        return replace(
+            self,
+            undo=tuple(earlier),
+            compacted=last.compacted,
+            summary=last.summary,
+            covered=frozenset(last.covered),
+        ).restart()
+
+    def rewind(self, length: int, current: PlannerSnapshot | None) -> ComposerState:
+        """Keep only the first turns; a trim among them stays."""
+        state = self
+        while state.undo and state.undo[-1].length > length:
+            state = state.undo_compaction()
+        state = replace(
+            state,
+            pins=frozenset(index for index in state.pins if index < length),
+            covered=frozenset(index for index in state.covered if index < length),
+            left={},
+        ).restart()
+        if current is not None and current.trim is not None and current.trim.messages <= length:
+            state = replace(state, snapshot=replace(current, reported=None))
+        return state
+
+    def clear(self) -> ComposerState:
+        """Forget the conversation; profile, tools and settings stay."""
+        return replace(
+            self,
+            pins=frozenset(),
+            summary=None,
+            covered=frozenset(),
+            compacted=None,
+            undo=(),
+            left={},
+        ).restart()
+
+    # Persistence
+
+    def to_dict(self, current: PlannerSnapshot | None) -> dict[str, Any]:
+        """Return the state as JSON; `current` is the snapshot to continue from."""
+        return {
+            "pinned": sorted(self.pins),
+            "summary": self.summary,
+            "covered": sorted(self.covered),
+            "compacted": self.compacted,
+            "before": [asdict(undo) for undo in self.undo],
+            "model": self.profile.model,
+            "calibration": self.profile.calibration.to_dict(),
+            "past": None if current is None else current.to_dict(),
+        }
+
+    def restore(self, data: Mapping[str, Any], *, continues: bool) -> ComposerState:
+        """Return the state that `to_dict` wrote; `continues` if its trims still apply."""
+        profile = self.profile
+        if data.get("model", profile.model) == profile.model:
+            profile = profile.with_calibration(Calibration.from_dict(data["calibration"]))
+        snapshot = self.snapshot
+        if data["past"] is not None and continues:
+            snapshot = PlannerSnapshot.from_dict(data["past"])
+        return replace(
+            self,
+            profile=profile,
+            pins=frozenset(data["pinned"]),
+            summary=data["summary"],
+            covered=frozenset(data["covered"]),
+            compacted=_parse_trim(data.get("compacted")),
+            undo=tuple(map(_parse_undo, data.get("before", ()))),
+            snapshot=snapshot,
+        )
+
+
+def _parse_undo(data: Mapping[str, Any]) -> CompactionUndo:
+    compacted = _parse_trim(data["compacted"])
+    return CompactionUndo(data["length"], compacted, data["summary"], tuple(data["covered"]))
+
+
+def _parse_trim(data: Sequence[int] | None) -> TrimRecord | None:
+    return None if data is None else TrimRecord(*data)
