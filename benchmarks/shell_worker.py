@@ -69,9 +69,9 @@ def watched(watch: Stopwatch) -> Iterator[None]:
             SavedConversation, "add_message", watch.around("log", SavedConversation.add_message)
         ),
         patch.object(
-            AsyncClient, "_requested", watch.around_async("compose", AsyncClient._requested)
+            AsyncClient, "_make_request", watch.around_async("compose", AsyncClient._make_request)
         ),
-        patch.object(transport, "encoded", watch.around("serialise", transport.encode_body)),
+        patch.object(transport, "encode_body", watch.around("serialise", transport.encode_body)),
     ):
         yield
 

@@ -38,7 +38,7 @@ def compared(
     server: LocalServer, conversations: Iterable[Conversation], learned: CalibrationStore
 ) -> Generator[Compared, None, None]:
     """Requests of growing conversations, counted and then sent."""
-    client = Client(server.url, key=server.key, count="always", learned=learned)
+    client = Client(server.url, key=server.key, count="always", calibration_store=learned)
     with client, closing(Judge(server)) as judge:
         for conversation in conversations:
             yield from _of(conversation, judge, client)

@@ -77,7 +77,7 @@ class Fitting:
             server = self._stack.enter_context(LocalServer.start(model, window=window, threads=1))
             self._judges[window] = judge = Judge(server)
             self._stack.callback(judge.close)
-            client = Client(server.url, key=server.key, count=ask, learned=learned)
+            client = Client(server.url, key=server.key, count=ask, calibration_store=learned)
             self._clients[window] = self._stack.enter_context(client)
 
     def close(self) -> None:

@@ -93,7 +93,9 @@ def send_with_client(
     for message in messages:
         session.append(message)
     first = len(server.requests)
-    with Client(server.url, count=setting.count_mode, learned=CalibrationStore(store)) as client:
+    with Client(
+        server.url, count=setting.count_mode, calibration_store=CalibrationStore(store)
+    ) as client:
         try:
             client.send(session, max_tokens=20)
             is_answered = True
@@ -166,7 +168,7 @@ def test_the_gateway_sends_what_the_client_sends_while_a_conversation_grows(
         session = Session("gpt-4o", reply=REPLY, policy=policy, template="free")
         store = CalibrationStore(tmp_path / "calibration")
         config = config_of(server.url, reply=REPLY, policy=policy, template="free")
-        with Client(server.url, learned=store) as client, running(config) as gateway:
+        with Client(server.url, calibration_store=store) as client, running(config) as gateway:
             for end in range(1, len(messages), 2):
                 session.append(messages[end - 1])
                 sent = client.request(session)

@@ -44,7 +44,9 @@ def test_a_conversation_many_times_the_window_is_answered_in_every_format(
 ) -> None:
     server = llama_with(window=512)
     options: dict[str, Any] = {"max_output_tokens" if format == "responses" else "max_tokens": 4}
-    with brim.Client(server.url, key=server.key, format=format, learned=learned) as client:
+    with brim.Client(
+        server.url, key=server.key, format=format, calibration_store=learned
+    ) as client:
         chat = brim.Session(system="Be brief.", reply=8)
         talk(chat, 30)
         for _ in range(3):
@@ -65,7 +67,7 @@ def test_a_stream_passes_through_and_is_kept(
     format: ApiFormat, llama: LocalServer, learned: CalibrationStore
 ) -> None:
     options: dict[str, Any] = {"max_output_tokens" if format == "responses" else "max_tokens": 6}
-    with brim.Client(llama.url, key=llama.key, format=format, learned=learned) as client:
+    with brim.Client(llama.url, key=llama.key, format=format, calibration_store=learned) as client:
         chat = brim.Session(reply=8)
         chat.user("Say something.")
         stream = client.stream(chat, temperature=0, **options)
@@ -79,7 +81,7 @@ def test_a_stream_passes_through_and_is_kept(
 def test_a_stream_that_is_left_keeps_what_was_said_and_frees_the_server(
     llama: LocalServer, learned: CalibrationStore
 ) -> None:
-    with brim.Client(llama.url, key=llama.key, learned=learned) as client:
+    with brim.Client(llama.url, key=llama.key, calibration_store=learned) as client:
         chat = brim.Session(reply=600)
         chat.user("Tell a very long story.")
         stream = client.stream(chat, max_tokens=600)
@@ -99,7 +101,7 @@ def test_what_the_server_counts_is_what_it_reports(
     ask: CountMode, llama_with: LlamaWith, learned: CalibrationStore
 ) -> None:
     server = llama_with(window=512)
-    with brim.Client(server.url, key=server.key, count=ask, learned=learned) as client:
+    with brim.Client(server.url, key=server.key, count=ask, calibration_store=learned) as client:
         chat = brim.Session(reply=1)
         talk(chat, 12)
         chat.user("Go on. 継続してください。")
@@ -115,7 +117,7 @@ def test_a_window_that_is_too_large_is_corrected_by_the_first_refusal(
 ) -> None:
     server = llama_with(window=512)
     with brim.Client(
-        server.url, key=server.key, count="off", learned=CalibrationStore(tmp_path / "l")
+        server.url, key=server.key, count="off", calibration_store=CalibrationStore(tmp_path / "l")
     ) as one:
         chat = brim.Session(window=4_096, reply=1)
         talk(chat, 20)
@@ -123,7 +125,9 @@ def test_a_window_that_is_too_large_is_corrected_by_the_first_refusal(
         assert one.send(chat, max_tokens=1).usage is not None
         assert chat.budget.window == 512
         assert get_driver(chat).profile.window_source == "a context-length error"
-    with brim.Client(server.url, key=server.key, learned=CalibrationStore(tmp_path / "l")) as other:
+    with brim.Client(
+        server.url, key=server.key, calibration_store=CalibrationStore(tmp_path / "l")
+    ) as other:
         later = brim.Session(chat.model, window=4_096, reply=1)
         other.prepare(later)
         assert later.budget.window == 512
@@ -161,7 +165,7 @@ def test_a_model_of_the_server_writes_the_summaries(
     llama_with: LlamaWith, learned: CalibrationStore
 ) -> None:
     server = llama_with(window=1024)
-    with brim.Client(server.url, key=server.key, learned=learned) as client:
+    with brim.Client(server.url, key=server.key, calibration_store=learned) as client:
         chat = brim.Session(server.model, reply=8)
         chat.summarize = client.summarizer(chat, max_tokens=24)
         talk(chat, 20)
@@ -228,7 +232,9 @@ def in_the_stream(limit: int, sent: int) -> web.Response:
 async def sent(
     server: Scripted, learned: CalibrationStore, chat: brim.Session, **settings: Any
 ) -> brim.Reply:
-    async with brim.AsyncClient(server.url, learned=learned, retries=0, **settings) as client:
+    async with brim.AsyncClient(
+        server.url, calibration_store=learned, retries=0, **settings
+    ) as client:
         return await client.send(chat)
 
 
@@ -248,7 +254,7 @@ def test_a_refusal_is_believed_and_the_request_sent_once_more(
             talk(chat, 14, size=4)
             chat.user("Go on.")
             if refusal is in_the_stream:
-                async with brim.AsyncClient(server.url, learned=learned) as client:
+                async with brim.AsyncClient(server.url, calibration_store=learned) as client:
                     stream = await client.stream(chat)
                     assert [event async for event in stream]
             else:

@@ -72,7 +72,7 @@ def events(*given: Any) -> Handler:
 async def streamed(handler: Handler, learned: CalibrationStore, chat: brim.Session) -> list[str]:
     async with (
         serving(model_server(handler)) as server,
-        brim.AsyncClient(server.url, learned=learned, retries=0) as client,
+        brim.AsyncClient(server.url, calibration_store=learned, retries=0) as client,
     ):
         return [text async for text in (await client.stream(chat)).texts()]
 
@@ -124,7 +124,7 @@ def test_a_page_that_repeats_the_key_does_not_carry_it_into_the_error(
     async def trying() -> None:
         async with (
             serving(page) as server,
-            brim.AsyncClient(server.url, key="sk-secret-123", learned=learned) as client,
+            brim.AsyncClient(server.url, key="sk-secret-123", calibration_store=learned) as client,
         ):
             chat = brim.Session("gpt-4o")
             chat.user("Hello.")
@@ -159,7 +159,7 @@ def test_options_that_cannot_be_sent_are_refused_before_anything_is(
     async def trying() -> None:
         async with (
             serving(model_server(never)) as server,
-            brim.AsyncClient(server.url, learned=learned) as client,
+            brim.AsyncClient(server.url, calibration_store=learned) as client,
         ):
             chat = brim.Session("m")
             chat.user("Hello.")
@@ -178,11 +178,11 @@ def test_where_the_window_is_not_known_the_error_says_why(learned: CalibrationSt
         chat.user("Hello.")
         async with (
             serving(no_entry) as server,
-            brim.AsyncClient(server.url, key="sk-wrong-1", learned=learned) as client,
+            brim.AsyncClient(server.url, key="sk-wrong-1", calibration_store=learned) as client,
         ):
             with pytest.raises(brim.ProviderError, match="rejected the API key"):
                 await client.send(chat)
-        async with brim.AsyncClient("http://127.0.0.1:9", learned=learned) as client:
+        async with brim.AsyncClient("http://127.0.0.1:9", calibration_store=learned) as client:
             with pytest.raises(brim.ProviderError, match="cannot be reached"):
                 await client.send(chat)
 
@@ -193,7 +193,7 @@ def test_https_to_a_server_without_it_is_said_in_words(learned: CalibrationStore
     async def trying() -> None:
         async with serving(events()) as server:
             address = server.url.replace("http:", "https:")
-            async with brim.AsyncClient(address, learned=learned) as client:
+            async with brim.AsyncClient(address, calibration_store=learned) as client:
                 with pytest.raises(ConnectionFailedError, match="does not support https"):
                     await client.models()
 
@@ -213,7 +213,7 @@ def test_one_odd_report_does_not_stay(odd: int, learned: CalibrationStore) -> No
     async def trying() -> None:
         async with (
             serving(model_server(chat)) as server,
-            brim.AsyncClient(server.url, learned=learned) as client,
+            brim.AsyncClient(server.url, calibration_store=learned) as client,
         ):
             session = brim.Session("m", reply=100)
             for number in range(8):
@@ -236,7 +236,7 @@ def test_a_refusal_with_a_limit_that_no_model_has_does_not_become_the_window(
     async def trying() -> None:
         async with (
             serving(model_server(chat)) as server,
-            brim.AsyncClient(server.url, learned=learned) as client,
+            brim.AsyncClient(server.url, calibration_store=learned) as client,
         ):
             session = brim.Session("m", reply=100)
             talk(session, 12)
@@ -263,13 +263,13 @@ def test_a_refusal_without_numbers_is_remembered_for_the_session(
     async def trying() -> None:
         async with (
             serving(model_server(chat, window=4_000)) as server,
-            brim.AsyncClient(server.url, learned=learned) as client,
+            brim.AsyncClient(server.url, calibration_store=learned) as client,
         ):
             session = brim.Session("m", reply=50, policy=policy)
             for number in range(60):
                 session.user(f"{number}: {WORDS * 3}")
                 await client.send(session)
-            assert 1 <= client.refusals <= 3
+            assert 1 <= client.context_length_errors <= 3
             known = learned.load(server.url, "m")
             assert known is not None
             assert known["window"] is None
@@ -288,7 +288,7 @@ def test_a_limit_that_one_session_learned_is_not_lost_by_another(learned: Calibr
     async def trying() -> None:
         async with (
             serving(model_server(chat, window=4_000)) as server,
-            brim.AsyncClient(server.url, learned=learned) as client,
+            brim.AsyncClient(server.url, calibration_store=learned) as client,
         ):
             short, long = (brim.Session("m", reply=100) for _ in range(2))
             short.user(WORDS * 12)
@@ -325,7 +325,7 @@ def test_a_silent_cut_is_said_once_and_nothing_is_learned_of_it(
     async def trying() -> None:
         async with (
             serving(ollama) as server,
-            brim.AsyncClient(server.url, learned=learned) as client,
+            brim.AsyncClient(server.url, calibration_store=learned) as client,
         ):
             chat = brim.Session("m", window=16_000, reply=100)
             for number in range(16):
@@ -365,7 +365,7 @@ def test_a_summary_is_asked_for_in_the_format_of_the_server(
     async def trying() -> None:
         async with (
             serving(model_server(chat)) as server,
-            brim.AsyncClient(server.url, format=format, learned=learned) as client,
+            brim.AsyncClient(server.url, format=format, calibration_store=learned) as client,
         ):
             session = brim.Session("m", reply=100)
             session.summarize = client.summarizer(session)
@@ -397,7 +397,7 @@ def test_a_summary_that_was_interrupted_is_asked_for_again(learned: CalibrationS
         nonlocal sending
         async with (
             serving(model_server(chat)) as server,
-            brim.AsyncClient(server.url, learned=learned) as client,
+            brim.AsyncClient(server.url, calibration_store=learned) as client,
         ):
             session = brim.Session("m", reply=100, summarize=summarize)
             talk(session, 30)
@@ -443,7 +443,7 @@ class Threaded:
 
 def test_a_client_goes_on_in_another_loop_when_its_own_has_ended(learned: CalibrationStore) -> None:
     with Threaded(keeps=False) as url:
-        client = brim.AsyncClient(url, learned=learned)
+        client = brim.AsyncClient(url, calibration_store=learned)
         chat = brim.Session("m")
         for words in ("One.", "Two."):
             chat.user(words)
@@ -453,7 +453,7 @@ def test_a_client_goes_on_in_another_loop_when_its_own_has_ended(learned: Calibr
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_parent_and_child_both_go_on_after_a_fork(learned: CalibrationStore) -> None:
-    with Threaded() as url, brim.Client(url, learned=learned) as client:
+    with Threaded() as url, brim.Client(url, calibration_store=learned) as client:
         chat = brim.Session("m")
         chat.user("One.")
         client.send(chat)
@@ -491,7 +491,7 @@ def test_a_learned_window_is_that_of_the_server_as_it_was(tmp_path: Path) -> Non
 
     async def window_of(chat: brim.Session, url: str) -> int:
         async with brim.AsyncClient(
-            url, learned=CalibrationStore(tmp_path / "l"), retries=0
+            url, calibration_store=CalibrationStore(tmp_path / "l"), retries=0
         ) as client:
             chat.user("Go on.")
             await client.send(chat)
@@ -519,7 +519,7 @@ def test_a_session_has_one_call_at_a_time(learned: CalibrationStore) -> None:
     async def trying() -> None:
         async with (
             serving(answer) as server,
-            brim.AsyncClient(server.url, learned=learned) as client,
+            brim.AsyncClient(server.url, calibration_store=learned) as client,
         ):
             chat = brim.Session("gpt-4o")
             chat.user("Hello.")
@@ -536,7 +536,7 @@ def test_a_session_has_one_call_at_a_time(learned: CalibrationStore) -> None:
 
 def test_stream_options_that_are_none_are_refused(learned: CalibrationStore) -> None:
     async def trying() -> None:
-        async with brim.AsyncClient("http://127.0.0.1:9", learned=learned) as client:
+        async with brim.AsyncClient("http://127.0.0.1:9", calibration_store=learned) as client:
             chat = brim.Session("gpt-4o")
             chat.user("Hello.")
             with pytest.raises(brim.InputError, match="stream_options"):

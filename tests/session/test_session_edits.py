@@ -86,7 +86,7 @@ def test_a_compaction_can_be_taken_back(policy: PolicyName) -> None:
 def test_nothing_to_compact_is_said() -> None:
     session = Session("gpt-4o", window=4_000)
     session.user("hi")
-    with pytest.raises(InputError, match="nothing to compact"):
+    with pytest.raises(InputError, match="Nothing to compact"):
         session.compact()
 
 
@@ -161,7 +161,7 @@ def test_without_fitting_nothing_is_left_out() -> None:
     session.trim = False
     with pytest.raises(ContextOverflowError):
         session.request()
-    with pytest.raises(InputError, match="fitting is off"):
+    with pytest.raises(InputError, match="trimming is off"):
         session.compact()
     session.trim = True
     assert session.request().plan.is_trimmed

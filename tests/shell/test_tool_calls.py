@@ -76,7 +76,7 @@ def servers() -> Iterator[McpServers]:
 @pytest.fixture
 def client(llama: LocalServer, tmp_path: Path) -> Iterator[brim.Client]:
     learned = CalibrationStore(tmp_path / "calibration.sqlite3")
-    with brim.Client(llama.url, key=llama.key, learned=learned) as client:
+    with brim.Client(llama.url, key=llama.key, calibration_store=learned) as client:
         yield client
 
 

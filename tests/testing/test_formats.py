@@ -119,7 +119,7 @@ def test_a_context_length_error_of_responses_has_no_numbers() -> None:
 def test_a_brim_client_uses_responses(learned: CalibrationStore) -> None:
     with (
         ScriptedServer([ToolCallReply("read", {"path": "a"}), TEXT], window=1_024) as provider,
-        brim.Client(provider.url, format="responses", learned=learned) as client,
+        brim.Client(provider.url, format="responses", calibration_store=learned) as client,
     ):
         session = brim.Session(provider.model, reply=100)
         session.user("Look.")
@@ -238,7 +238,7 @@ def test_a_client_recovers_from_a_context_length_error_in_a_stream(
         ScriptedServer(
             "ok", window=300, reports_window=False, context_errors="in_stream"
         ) as provider,
-        brim.Client(provider.url, learned=learned) as client,
+        brim.Client(provider.url, calibration_store=learned) as client,
     ):
         session = brim.Session("scripted", window=4_096, reply=10)
         for _ in range(4):

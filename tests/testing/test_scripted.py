@@ -181,7 +181,7 @@ def test_a_stream_that_is_interrupted(learned: CalibrationStore) -> None:
     session.user("Hello?")
     with (
         ScriptedServer([TextReply(TEXT, cut_after=3)]) as provider,
-        brim.Client(provider.url, learned=learned) as client,
+        brim.Client(provider.url, calibration_store=learned) as client,
     ):
         stream = client.stream(session)
         with pytest.raises(ConnectionFailedError):
@@ -231,7 +231,7 @@ def test_a_brim_client_is_never_rejected(
 ) -> None:
     with (
         ScriptedServer("Yes. " * 20, window=1_024, like=like) as provider,
-        brim.Client(provider.url, format=format, learned=learned) as client,
+        brim.Client(provider.url, format=format, calibration_store=learned) as client,
     ):
         session = brim.Session(provider.model, system="Be brief.", reply=100)
         for number in range(40):
@@ -247,7 +247,7 @@ def test_a_brim_client_is_never_rejected(
 def test_a_client_recovers_from_a_context_length_error(learned: CalibrationStore) -> None:
     with (
         ScriptedServer("ok", window=300, reports_window=False) as provider,
-        brim.Client(provider.url, learned=learned) as client,
+        brim.Client(provider.url, calibration_store=learned) as client,
     ):
         session = brim.Session("scripted", window=4_096, reply=10)
         for _ in range(4):
@@ -263,7 +263,7 @@ def test_a_brim_client_shows_the_servers_error(learned: CalibrationStore) -> Non
     session.user("Hello?")
     with (
         ScriptedServer(ErrorReply(429, retry_after=0.25)) as provider,
-        brim.Client(provider.url, learned=learned, retries=0) as client,
+        brim.Client(provider.url, calibration_store=learned, retries=0) as client,
         pytest.raises(RateLimitError) as error,
     ):
         client.send(session)

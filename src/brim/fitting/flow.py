@@ -132,29 +132,46 @@ def plan_request(
     if held and is_certain(held) and count != "always" and not _is_rejected(measurement):
         return planner.plan()
     if held is not None and not _is_known_too_long(planner, held):
-        room = held.budget.room
-        least, most = estimate_bounds(held, planner, measurement)
-        if most <= room and count != "always":
-            return apply_measurement(held, measurement)
-        if least <= room and count != "off":
-            tokens = yield CountJob(build(held))
-            if tokens is None and most <= room:
-                return apply_measurement(held, measurement)
-            if tokens is not None and tokens <= room:
-                return replace(held, server_tokens=tokens)
-            if tokens is not None:
-                measurement = Measurement.of(held, tokens)
-            elif measurement is None:
-                return (renew() if renew else planner).plan()
-            else:
-                count = "off"  # decide from the measurement alone
-        measurement = _extend_measurement(held, measurement)
+        plan, count, measurement = yield from _try_held(held, planner, build, count, measurement)
+        if plan is not None:
+            return plan
     fresh = renew() if renew else planner
+    if count == "off" and measurement is None:
+        return fresh.plan()
     if fresh is not planner and held is not None and measurement and not measurement.rejected:
         measurement = replace(measurement, estimate=fresh.count_plan(held))
     if _is_rejected(measurement) or (held is not None and held.is_trimmed):
         return (yield from _trim(fresh, build, count, measurement))
     return (yield from _replay(fresh, build, count, measurement))
+
+
+class _HeldResult(NamedTuple):
+    """The plan that continues from the last trim if it fits, else what is known about it."""
+
+    plan: Plan | None
+    count_mode: CountMode
+    measurement: Measurement | None
+
+
+def _try_held(
+    held: Plan, planner: Planner, build: BuildBody, count: CountMode, known: Measurement | None
+) -> Generator[CountJob, int | None, _HeldResult]:
+    """Find out whether a plan without a new trim fits."""
+    room = held.budget.room
+    least, most = estimate_bounds(held, planner, known)
+    if most <= room and count != "always":
+        return _HeldResult(apply_measurement(held, known), count, known)
+    if least <= room and count != "off":
+        tokens = yield CountJob(build(held))
+        if tokens is not None and tokens <= room:
+            return _HeldResult(replace(held, server_tokens=tokens), count, known)
+        if tokens is None and most <= room:
+            return _HeldResult(apply_measurement(held, known), count, known)
+        if tokens is None:
+            count = "off"  # decide without the server
+        else:
+            known = Measurement.of(held, tokens)
+    return _HeldResult(None, count, _extend_measurement(held, known))
 
 
 def is_certain(plan: Plan) -> bool:
@@ -277,7 +294,7 @@ def _replay(
             raise planner.overflow_error(replace(plan, server_tokens=tokens))
         ratio = _round_up(tokens / max(1, plan.tokens), planner)
     for _ in range(MAX_TRIM_ROUNDS):
-        planner.rescale(ratio, _choose_limit(planner, ratio))
+        apply_ratio(planner, ratio)
         plan, error = _try_plan(planner)
         plan = replace(plan, calibrated_tokens=int(plan.tokens * ratio))
         if count == "off" or (count == "near" and not error and plan.tokens <= plan.budget.limit):
@@ -291,6 +308,11 @@ def _replay(
             break
         ratio = _round_up(max(1.01 * ratio, tokens / max(1, plan.tokens)), planner)
     raise planner.overflow_error(replace(plan, server_tokens=tokens))
+
+
+def apply_ratio(planner: Planner, ratio: float) -> None:
+    """Let a planner trim for a server that counts `ratio` tokens for each of its own."""
+    planner.rescale(ratio, _choose_limit(planner, ratio))
 
 
 def _choose_limit(planner: Planner, ratio: float) -> int:

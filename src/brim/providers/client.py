@@ -1,7 +1,7 @@
-"""Clients: a session sent to a server, and the answer taken in.
+"""Clients that send sessions to a server and record the replies.
 
-All decisions are the session's: it says what to ask and what to send, and a client only asks and
-sends. A server that says that a request is too long is believed, and the request sent once more.
+The session makes all decisions; a client counts and sends what the session asks for. After a
+context-length error it trims the request further and sends it once more.
 """
 
 from __future__ import annotations
@@ -65,28 +65,28 @@ class AsyncClient:
         timeout: float = 600.0,
         retries: int = 2,
         count: CountMode = "near",
-        learned: CalibrationStore | None = None,
+        calibration_store: CalibrationStore | None = None,
     ) -> None:
-        """`count` says when the server is asked what a request takes: near, always or off.
+        """Create a client; `count` says when to ask the server for its count of a request.
 
-        `learned` is where it is kept what servers said of their limits and counts; without one
-        it is the user's own file.
+        `calibration_store` keeps what servers report about their limits and counts; None: a file
+        in the user's state folder.
         """
         if count not in get_args(CountMode):
-            raise InputError(f"count is one of {', '.join(get_args(CountMode))}, not {count!r}")
+            known = ", ".join(get_args(CountMode))
+            raise InputError(f"Unknown count mode: {count!r}. Use one of {known}.")
         self.endpoint = Endpoint(url, format, key, headers or {}, timeout, retries)
         self.connection = Transport(self.endpoint)
         self.server = ServerInfo(self.connection)
         self.counter = ServerCounter(self.connection, enabled=count != "off")
         self.count: CountMode = count
-        self.learned = CalibrationStore() if learned is None else learned
-        self.refusals = 0
-        """How often the server said that a request was too long."""
-        self.profiles = ProfileSource(self.server, self.learned)
+        self.profiles = ProfileSource(self.server, calibration_store or CalibrationStore())
+        self.context_length_errors = 0
+        """The number of context-length errors so far."""
         self._kind: ServerKind = "unknown"
         self._busy: WeakSet[Session] = WeakSet()
-        self._told: WeakSet[Session] = WeakSet()
-        """Sessions that know that the server cuts their requests."""
+        self._warned: WeakSet[Session] = WeakSet()
+        """Sessions that have been warned that the server truncates their requests."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,7 +98,7 @@ class AsyncClient:
         await self.connection.close()
 
     async def models(self) -> list[str]:
-        """The names of the models that the server offers."""
+        """Return the names of the models that the server offers."""
         return await self.server.models()
 
     async def send(
@@ -110,16 +110,16 @@ class AsyncClient:
         category: Category = "main",
         **options: object,
     ) -> Reply:
-        """Send what a session has to say, and let it take in the answer."""
+        """Send the next request of a session, and record the reply."""
         if options.get("stream"):
-            raise InputError("send waits for the whole answer; `stream` gives it piece by piece")
+            raise InputError("`send` does not accept `stream`. Call `stream()` instead.")
         settings = self._settings(system, short_view, category, options)
         path = self.endpoint.chat_path
-        with self._alone(session):
-            request, answer = await self._delivered(
+        with self._lock(session):
+            request, answer = await self._deliver(
                 session, settings, lambda request: self.connection.post(path, request)
             )
-            return self._received(session, request, answer)  # type: ignore[no-any-return]
+            return self._receive(session, request, answer)  # type: ignore[no-any-return]
 
     async def stream(
         self,
@@ -130,12 +130,12 @@ class AsyncClient:
         category: Category = "main",
         **options: object,
     ) -> AsyncReplyStream[dict[str, object]]:
-        """The same, piece by piece: the events of the server, with the `reply` at the end."""
-        options = {**options, **self._streamed(options)}
+        """Send the next request, and return the server's events with the `reply` at the end."""
+        options = {**options, **self._stream_options(options)}
         settings = self._settings(system, short_view, category, options)
-        with self._alone(session):
-            request, events = await self._delivered(session, settings, self._opened)
-            return self._received(session, request, events)  # type: ignore[no-any-return]
+        with self._lock(session):
+            request, events = await self._deliver(session, settings, self._open_stream)
+            return self._receive(session, request, events)  # type: ignore[no-any-return]
 
     async def request(
         self,
@@ -146,14 +146,16 @@ class AsyncClient:
         category: Category = "main",
         **options: object,
     ) -> Request:
-        """What `send` would send, counted by the server where that decides; it is not sent."""
-        return await self._requested(session, self._settings(system, short_view, category, options))
+        """Return the request that `send` would send, counted by the server if that matters."""
+        return await self._make_request(
+            session, self._settings(system, short_view, category, options)
+        )
 
     async def prepare(self, session: Session) -> None:
-        """Let a session know what the server says about the model: its window above all."""
-        await self._prepared(session)
+        """Complete the session's profile with what the server says, such as the window."""
+        await self._prepare(session)
 
-    async def _prepared(self, session: Session) -> Window:
+    async def _prepare(self, session: Session) -> Window:
         driver = get_driver(session)
         if driver.clock is None:
             driver.clock = time.time
@@ -176,10 +178,10 @@ class AsyncClient:
         max_chars: int = MAX_SUMMARY_CHARS,
         **options: object,
     ) -> Summarizer:
-        """A summarizer for a session: a model of this server writes its summaries.
+        """Return a summarizer that asks a model of this server.
 
-        `focus` says what they are about above all, `max_chars` how many characters they may have.
-        `options` go into its requests as they are.
+        `focus` is what the summaries are mainly about, `max_chars` their maximum length. `options`
+        are sent with its requests.
         """
 
         async def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
@@ -193,7 +195,7 @@ class AsyncClient:
                 focus=focus,
             )
             name = model or session.model or ""
-            body = _summary_body(self.endpoint.format, name, asked, budget.reply) | options
+            body = _build_summary_body(self.endpoint.format, name, asked, budget.reply) | options
             reply = parse_reply(await self.connection.post(self.endpoint.chat_path, body))
             counted = sum(driver.count_text(message["content"]) for message in asked)
             driver.record_call(reply, name, "summary", counted=counted)
@@ -201,7 +203,7 @@ class AsyncClient:
 
         return summarize
 
-    # How a request comes to be
+    # Making a request
 
     def _settings(
         self,
@@ -213,39 +215,39 @@ class AsyncClient:
         format = _FORMATS[self.endpoint.format]
         return RequestSettings(system, short_view, category, format, options)
 
-    async def _requested(self, session: Session, settings: RequestSettings) -> Request:
-        window = await self._prepared(session)
+    async def _make_request(self, session: Session, settings: RequestSettings) -> Request:
+        window = await self._prepare(session)
         try:
             flow = get_driver(session).plan_request(settings, self.count)
-            return await self._driven(flow, session)
+            return await self._run_flow(flow, session)
         except BudgetError as error:
             if window.tokens is not None:
                 raise
-            await self.server.models()  # a server that cannot be reached says so here
+            await self.server.models()  # raises if the server is unreachable
             raise BudgetError(f"{error} ({window.source})") from None
 
-    async def _driven(self, asking: Flow[T], session: Session) -> T:
-        answer: object = None
+    async def _run_flow(self, flow: Flow[T], session: Session) -> T:
+        result: object = None
         while True:
             try:
-                job = asking.send(answer)
+                job = flow.send(result)
             except StopIteration as done:
                 made: T = done.value
                 return made
-            answer = await self._answered(job, session)
+            result = await self._run_job(job, session)
 
-    async def _answered(self, job: Job, session: Session) -> object:
+    async def _run_job(self, job: Job, session: Session) -> object:
         if isinstance(job, SummaryJob):
             if session.summarize is None:
                 return None
             return await call_summarizer_async(session.summarize, job)
         tokens = await self.counter.count(job.body)
         if tokens is None:
-            await self._learn_text(job, session)
+            await self._calibrate_from_text(job, session)
         return tokens
 
-    async def _learn_text(self, job: CountJob, session: Session) -> None:
-        """Where a server counts texts alone, let it say how dense these are."""
+    async def _calibrate_from_text(self, job: CountJob, session: Session) -> None:
+        """Calibrate with a count of the texts alone, for servers that count nothing else."""
         if get_driver(session).profile.calibration.ratios:
             return
         texts = (message.get("content") for message in job.body.get("messages", ()))
@@ -254,66 +256,68 @@ class AsyncClient:
         if tokens:
             get_driver(session).calibrate_text(text, tokens)
 
-    async def _delivered(
+    async def _deliver(
         self,
         session: Session,
         settings: RequestSettings,
         deliver: Callable[[Request], Awaitable[T]],
     ) -> tuple[Request, T]:
-        """Send a request, and once more if the server says that it is too long."""
-        request = await self._requested(session, settings)
+        """Send a request, and once more, trimmed further, after a context-length error."""
+        request = await self._make_request(session, settings)
         try:
             return request, await deliver(request)
-        except ContextLengthError as refusal:
-            self._believe(session, refusal)
-        request = await self._requested(session, settings)
+        except ContextLengthError as error:
+            self._record_rejection(session, error)
+        request = await self._make_request(session, settings)
         try:
             return request, await deliver(request)
         except ContextLengthError as again:
-            raise self._given_up(session, again) from again
+            raise self._explain_second_error(session, again) from again
 
-    def _believe(self, session: Session, refusal: ContextLengthError) -> None:
-        self.refusals += 1
-        get_driver(session).handle_context_length_error(refusal.overflow)
+    def _record_rejection(self, session: Session, error: ContextLengthError) -> None:
+        self.context_length_errors += 1
+        get_driver(session).handle_context_length_error(error.overflow)
         self._save(session)
 
-    def _given_up(self, session: Session, refusal: ContextLengthError) -> ContextLengthError:
-        """The error of a request that was refused, made smaller and refused again."""
-        self._believe(session, refusal)
+    def _explain_second_error(
+        self, session: Session, error: ContextLengthError
+    ) -> ContextLengthError:
+        """Return the error for a request that was trimmed further and is still too long."""
+        self._record_rejection(session, error)
         return ContextLengthError(
-            f"{refusal} It had been made smaller after a first refusal. The next request will be "
-            "smaller still; to be sure of it, give the session the window that the server has.",
-            refusal.overflow,
-            status=refusal.status,
-            body=refusal.body,
+            f"{error} The request had already been trimmed after a first error. The next one will "
+            "be smaller still. To be certain, set the session's window to the server's.",
+            error.overflow,
+            status=error.status,
+            body=error.body,
         )
 
     @contextmanager
-    def _alone(self, session: Session) -> Iterator[None]:
-        """A session knows one request at a time: what it says next depends on the answer."""
+    def _lock(self, session: Session) -> Iterator[None]:
+        """Allow one request of a session at a time: the next one depends on the reply."""
         if session in self._busy:
-            raise InputError("this session waits for an answer; it has one call at a time")
+            raise InputError("This session already has a request in flight.")
         self._busy.add(session)
         try:
             yield
         finally:
             self._busy.discard(session)
 
-    # What goes out and comes back
+    # Sending and receiving
 
-    def _received(self, session: Session, request: Request, answer: Any) -> Any:
+    def _receive(self, session: Session, request: Request, answer: Any) -> Any:
         plan = request.plan
-        return get_driver(session).receive(answer, lambda reply: self._after(session, plan, reply))
+        return get_driver(session).receive(answer, lambda reply: self._finish(session, plan, reply))
 
-    async def _opened(self, request: Request) -> AsyncIterator[dict[str, Any]]:
-        """A stream that has begun; a refusal is raised before."""
+    async def _open_stream(self, request: Request) -> AsyncIterator[dict[str, Any]]:
+        """Return the events of a stream that has begun. Raise its errors before the first event."""
         events = self.connection.stream(self.endpoint.chat_path, request)
         first = await anext(events)
         if (failure := find_error(self.endpoint, self.endpoint.chat_path, first)) is not None:
             await events.aclose()
             raise failure
 
-        async def from_the_first() -> AsyncIterator[dict[str, Any]]:
+        async def iterate() -> AsyncIterator[dict[str, Any]]:
             try:
                 yield first
                 async for event in events:
@@ -324,33 +328,34 @@ class AsyncClient:
             finally:
                 await events.aclose()
 
-        return from_the_first()
+        return iterate()
 
-    def _streamed(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _stream_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         wanted: dict[str, Any] = {"stream": True}
         if self.endpoint.format == "openai":
             asked = options.get("stream_options")
             if asked is not None and not isinstance(asked, Mapping):
-                raise InputError(f"stream_options are a mapping, not {type(asked).__name__}")
+                kind = type(asked).__name__
+                raise InputError(f"`stream_options` must be a mapping, not {kind}.")
             wanted["stream_options"] = {"include_usage": True, **(asked or {})}
         return wanted
 
-    def _after(self, session: Session, plan: Plan, reply: Reply) -> None:
+    def _finish(self, session: Session, plan: Plan, reply: Reply) -> None:
         self._save(session)
         if reply.usage is None:
             return
         window = get_driver(session).profile.server_window
-        said = detect_truncation(self._kind, window, plan.size, reply.usage.input)
-        if said and session not in self._told:
-            self._told.add(session)
-            session.warnings.append(said)
+        warning = detect_truncation(self._kind, window, plan.size, reply.usage.input)
+        if warning and session not in self._warned:
+            self._warned.add(session)
+            session.warnings.append(warning)
 
     def _save(self, session: Session) -> None:
         calibration = get_driver(session).profile.calibration
         self.profiles.save(session.model or "", calibration)
 
 
-def _summary_body(
+def _build_summary_body(
     format: ApiFormat, model: str, asked: Sequence[Mapping[str, str]], reply: int
 ) -> dict[str, Any]:
     if format == "anthropic":
@@ -369,15 +374,15 @@ class ClientSettings(TypedDict, total=False):
     timeout: float
     retries: int
     count: CountMode
-    learned: CalibrationStore | None
+    calibration_store: CalibrationStore | None
 
 
 class Client:
-    """The same for code without `async`; Ctrl-C closes the connection and is raised."""
+    """A synchronous `AsyncClient`; Ctrl-C closes the connection and is raised."""
 
     def __init__(self, url: str, **settings: Unpack[ClientSettings]) -> None:
         """Create a client; the arguments are those of `AsyncClient`."""
-        # In this order: without `close`, the connection is let go of while its loop still runs.
+        # In this order: without `close`, the connection is released while its loop still runs.
         self.asynchronous = AsyncClient(url, **settings)
         self._portal = Portal()
 
@@ -392,11 +397,11 @@ class Client:
         self._portal.close()
 
     def models(self) -> list[str]:
-        """The names of the models that the server offers."""
+        """Return the names of the models that the server offers."""
         return self._portal.run(self.asynchronous.models())
 
     def prepare(self, session: Session) -> None:
-        """Let a session know what the server says about the model: its window above all."""
+        """Complete the session's profile with what the server says, such as the window."""
         self._portal.run(self.asynchronous.prepare(session))
 
     def summarizer(
@@ -464,7 +469,7 @@ class Client:
 
 
 class Stream:
-    """A streamed answer for a `for` loop; leaving it early keeps what was said."""
+    """A streamed reply for a `for` loop; leaving the loop early keeps the text so far."""
 
     def __init__(self, received: AsyncReplyStream[dict[str, object]], portal: Portal) -> None:
         self._received = received
@@ -474,11 +479,11 @@ class Stream:
         return self._portal.iterate(self._received)
 
     def texts(self) -> Iterator[str]:
-        """Only the text, piece by piece."""
+        """Yield the text, piece by piece."""
         return self._portal.iterate(self._received.texts())
 
     def pieces(self) -> Iterator[tuple[str, str]]:
-        """Thinking and text, as much as came of each."""
+        """Yield the thinking and the text of each event that has any."""
         for _ in self:
             piece = self._received.thought, self._received.added
             if any(piece):
@@ -486,14 +491,14 @@ class Stream:
 
     @property
     def reply(self) -> Reply:
-        """The answer, as far as it came."""
+        """The reply so far."""
         return self._received.reply
 
     @property
     def plan(self) -> Plan | None:
-        """What was sent, and why the rest was not."""
+        """The plan of the request."""
         return self._received.plan
 
     def close(self) -> None:
-        """Stop here, and keep what was said."""
+        """Stop the stream, and keep the text so far."""
         self._portal.run(self._received.aclose())

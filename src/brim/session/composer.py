@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting import feedback
 from brim.fitting.clip import truncate
-from brim.fitting.flow import Measurement, SummaryJob, apply_measurement, plan_request, run_flow
+from brim.fitting.flow import (
+    Measurement,
+    SummaryJob,
+    apply_measurement,
+    apply_ratio,
+    plan_request,
+    run_flow,
+)
 from brim.fitting.plan import get_overflow_plan
 from brim.fitting.planner import Planner
 from brim.fitting.policies import OFF
@@ -175,6 +182,8 @@ class Composer:
             if planner.budget.room == snapshot.room:
                 self._state = self._state.continue_from(snapshot)
                 self._set_sizes(planner, snapshot.system)
+                if snapshot.ratio is not None:
+                    apply_ratio(planner, snapshot.ratio)
                 self._feed(planner, snapshot.trim)
                 return planner
         self._state = replace(self._state, counted_with=self.profile.calibration)
@@ -230,9 +239,14 @@ class Composer:
         planner, state = self._planner, self._state
         if planner is None:
             return state.snapshot
-        room, trim = planner.budget.room, planner.last_trim
         return PlannerSnapshot(
-            state.profile.model, room, state.counted_with, state.system, trim, state.measurement
+            state.profile.model,
+            planner.budget.room,
+            state.counted_with,
+            state.system,
+            planner.last_trim,
+            state.measurement,
+            planner.ratio,
         )
 
     def measure(self, system: str) -> None:

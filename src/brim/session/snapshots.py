@@ -26,6 +26,8 @@ class PlannerSnapshot:
     trim: TrimRecord | None
     """The last trim; None if nothing was trimmed."""
     reported: Measurement | None
+    ratio: float | None = None
+    """Actual tokens per counted token, if the server has counted the conversation."""
 
     def to_dict(self) -> dict[str, Any]:
         reported = None if self.reported is None else asdict(self.reported)
@@ -36,6 +38,7 @@ class PlannerSnapshot:
             "system": self.system,
             "trim": self.trim,
             "reported": reported,
+            "ratio": self.ratio,
         }
 
     @classmethod
@@ -48,6 +51,7 @@ class PlannerSnapshot:
             data["system"],
             None if trim is None else TrimRecord(*trim),
             None if reported is None else Measurement(**reported),
+            data["ratio"],
         )
 
 
