@@ -12,8 +12,8 @@ forward      sends a fitted request to its upstream, with fallback
 fit_request  turns a body into the bytes that are sent
 stream_monitor  reads a response while it passes through
 routes       models at their upstreams, and what is known about them
-billing      maximum and actual cost of one request
-max_cost     the maximum cost of a request
+billing      the maximum and the actual cost of one request
+cost_fields  the fields of a body that affect its cost
 account_service  the account store as one gateway uses it
 accounts/    keys, caps, reservations and the ledger
 auth         authentication by key

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.gateway.accounts.caps import MAX_AMOUNT, to_micro_dollars
 from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
+from brim.gateway.cost_fields import TIER_FIELD, check_bounded, check_tier, max_output_tokens
 from brim.gateway.errors import GatewayError, StoreOutcomeUnknownError
-from brim.gateway.max_cost import TIER_FIELD, check_bounded, check_tier, compute_max_charge
 from brim.gateway.routes import UNCONFIGURED_UPSTREAMS
+from brim.models.pricing import MILLION, Usage, compute_max_cost
 
 if TYPE_CHECKING:
     from brim.gateway.account_service import AccountService
@@ -25,6 +27,10 @@ ChargeStatus = Literal["nothing", "known", "unknown"]
 the record says; or an unknown amount."""
 
 NO_CHARGE: Final = Charge()
+MAX_SERVER_OVERHEAD: Final = 1_000
+"""Tokens that a server may add to a prompt."""
+HOUR_CACHE: Final = b'"1h"'
+"""The value that asks for a one-hour cache, which costs twice the price of input."""
 
 
 class RequestBilling:
@@ -125,3 +131,42 @@ def _unknown_price_error(route: ModelRoute) -> GatewayError:
         f"Set {setting}, in dollars per million tokens (0 if it is free).",
         param="model",
     )
+
+
+def compute_max_charge(route: ModelRoute, out: FittedRequest, *, is_capped: bool) -> Charge:
+    """Return the most that a request can cost: its count and margin, and the longest replies."""
+    output = max_output_tokens(out.body, out.parsed.format.REPLY_KEYS, out.plan.budget.reply)
+    usage = Usage(input=_max_prompt(route, out, is_capped), output=output)
+    price = route.profile.price_for(usage.input)
+    dollars = compute_max_cost(usage.input, output, price, hour_cache=HOUR_CACHE in out.raw)
+    if dollars is None:
+        return Charge(usage, is_unpriced=True)
+    return Charge(usage, math.ceil(dollars * MILLION))
+
+
+def _max_prompt(route: ModelRoute, out: FittedRequest, is_capped: bool) -> int:
+    if out.is_whole and not out.is_open_ended:
+        return out.plan.size + _count_margin(route, out)
+    # The server adds the rest, which can fill the window.
+    if not route.is_guessed:
+        return out.plan.budget.room
+    if not is_capped:
+        return out.plan.size
+    raise GatewayError(
+        403,
+        "uncountable",
+        "The server stores or adds a part of this conversation, and the model's window is "
+        "unknown, so its cost has no bound. Set "
+        f"upstreams.{route.upstream.name}.window.",
+    )
+
+
+def _count_margin(route: ModelRoute, out: FittedRequest) -> int:
+    """Return how many tokens more than its count a prompt may take."""
+    plan = out.plan
+    if plan.server_tokens is not None or plan.exact:
+        return 0
+    # The budget's margin is a share of the whole window; a small request needs less.
+    counter, offset = out.parsed.planner.counter, round(route.profile.calibration.offset)
+    margin = math.ceil(plan.size * counter.uncertainty) + max(MAX_SERVER_OVERHEAD, offset)
+    return margin if route.is_guessed else min(margin, plan.budget.margin)

@@ -12,8 +12,8 @@ from brim.fitting.flow import is_certain, plan_request
 from brim.fitting.plan import count_since_trim
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
+from brim.gateway.cost_fields import has_duplicate_fields
 from brim.gateway.formats import CHAT, MESSAGES
-from brim.gateway.max_cost import has_duplicate_fields
 from brim.wire import openai_responses, read_tools, to_anthropic
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The maximum cost of a request, from all fields of its body that can cost something.
+"""The fields of a body that affect its cost, and checks that the cost has a bound.
 
 A key with caps cannot send a request whose cost has no bound: replies without a length limit, tools
 that the upstream runs and charges for, service tiers above the list price. The tables below name
@@ -7,20 +7,15 @@ every field that is known to cost something.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from brim.gateway.accounts.reservations import Charge
 from brim.gateway.errors import GatewayError
-from brim.models.pricing import MILLION, Usage, compute_max_cost
 from brim.wire import read_tools
 
 if TYPE_CHECKING:
-    from brim.gateway.fit_request import FittedRequest
-    from brim.gateway.routes import ModelRoute
     from brim.wire import Format
 
 CHOICE_FIELDS: Final = frozenset(("n", "best_of"))
@@ -67,22 +62,18 @@ UNBOUNDED_FIELDS: Final = frozenset(
 _QUOTED_FIELDS: Final = {name: b'"%s"' % name.encode() for name in COST_FIELDS}
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:3[0-9]|5[fF]|[67])")
 """A digit, `_` or a lower-case letter as an escape, which no library writes: it hides a name."""
-MAX_SERVER_OVERHEAD: Final = 1_000
-"""Tokens that a server may add to a prompt."""
 MAX_OUTPUT: Final = 1 << 40
 """More tokens than any reply has; a larger amount could not be stored."""
-HOUR_CACHE: Final = b'"1h"'
-"""The value that asks for a one-hour cache, which costs twice the price of input."""
 
 
-def check_bounded(body: Mapping[str, Any], form: Format) -> None:
+def check_bounded(body: Mapping[str, Any], format: Format) -> None:
     """Raise `GatewayError` if a body's cost has no bound. For keys with caps."""
     if not "".join(body).islower():  # nearly all bodies have lower-case names only
         _check_letter_case(body)
-    for name in sorted(_length_fields(form.REPLY_KEYS).union(CHOICE_FIELDS).intersection(body)):
+    for name in sorted(_length_fields(format.REPLY_KEYS).union(CHOICE_FIELDS).intersection(body)):
         if body[name] is not None and not _is_number(body[name]):
-            said = f"This key has caps, and `{name}` is not a whole number above 0."
-            raise GatewayError(400, "invalid_request", said, param=name)
+            message = f"This key has caps, and `{name}` is not a whole number above 0."
+            raise GatewayError(400, "invalid_request", message, param=name)
     if not UNBOUNDED_FIELDS.isdisjoint(body):
         _check_unbounded_fields(body)
 
@@ -121,57 +112,18 @@ def _find_hosted_tools(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unbounded_error(why: str, param: str) -> GatewayError:
-    said = f"This key has caps, and {why}. Remove it, or use a key without caps."
-    return GatewayError(403, "uncountable", said, param=param)
+    message = f"This key has caps, and {why}. Remove it, or use a key without caps."
+    return GatewayError(403, "uncountable", message, param=param)
 
 
 def has_duplicate_fields(raw: bytes, body: Mapping[str, Any]) -> bool:
-    """Whether a field that costs may stand there twice: brim reads the last, others the first.
+    """Return whether a cost field may occur twice: brim reads the last value, others the first.
 
-    So it may where words hide what they are, and `LASTING` too.
+    Escaped letters can hide a name, so they count as duplicates too.
     """
     if b"\\u00" in raw and _ESCAPED_LETTER.search(raw):
         return True
     return any(raw.count(_QUOTED_FIELDS[name]) > 1 for name in COST_FIELDS.intersection(body))
-
-
-def compute_max_charge(route: ModelRoute, out: FittedRequest, *, is_capped: bool) -> Charge:
-    """Return the most that a request can cost: its count and margin, and the longest replies."""
-    output = max_output_tokens(out.body, out.parsed.format.REPLY_KEYS, out.plan.budget.reply)
-    usage = Usage(input=_max_prompt(route, out, is_capped), output=output)
-    price = route.profile.price_for(usage.input)
-    dollars = compute_max_cost(usage.input, output, price, hour_cache=HOUR_CACHE in out.raw)
-    if dollars is None:
-        return Charge(usage, is_unpriced=True)
-    return Charge(usage, math.ceil(dollars * MILLION))
-
-
-def _max_prompt(route: ModelRoute, out: FittedRequest, is_capped: bool) -> int:
-    if out.is_whole and not out.is_open_ended:
-        return out.plan.size + _count_margin(route, out)
-    # The server adds the rest, which can fill the window.
-    if not route.is_guessed:
-        return out.plan.budget.room
-    if not is_capped:
-        return out.plan.size
-    raise GatewayError(
-        403,
-        "uncountable",
-        "The server stores or adds a part of this conversation, and the model's window is "
-        "unknown, so its cost has no bound. Set "
-        f"upstreams.{route.upstream.name}.window.",
-    )
-
-
-def _count_margin(route: ModelRoute, out: FittedRequest) -> int:
-    """Return how many tokens more than its count a prompt may take."""
-    plan = out.plan
-    if plan.server_tokens is not None or plan.exact:
-        return 0
-    # The budget's margin is a share of the whole window; a small request needs less.
-    counter, offset = out.parsed.planner.counter, round(route.profile.calibration.offset)
-    margin = math.ceil(plan.size * counter.uncertainty) + max(MAX_SERVER_OVERHEAD, offset)
-    return margin if route.is_guessed else min(margin, plan.budget.margin)
 
 
 def max_output_tokens(body: Mapping[str, Any], keys: Sequence[str], reply: int) -> int:
