@@ -78,7 +78,7 @@ def test_a_goal_that_is_blocked_and_what_it_destroys_on_the_way(home: Home) -> N
     assert not (home.folder / "lost").exists()
     told = texts(provider.requests[1])[-1]
     assert "$ echo harmless\nharmless" in told
-    assert "[brim] `rm -rf kept` skipped by user" in told
+    assert "[brim] The user skipped `rm -rf kept`." in told
     assert [event["answer"] for event in events(home, "asked")] == ["skip", "run"]
     assert ended(home) == [("blocked", "nobody lets me")]
 
@@ -113,7 +113,7 @@ def test_three_answers_without_an_action_end_it(home: Home) -> None:
             shell.do(":reset")
             shell.do("hello there, how are you?")
     assert len(provider.requests) == 4
-    assert "neither did anything nor ended" in texts(provider.requests[1])[-1]
+    assert "contains no action" in texts(provider.requests[1])[-1]
     system, words = texts(provider.requests[3])
     assert "The goal" not in system
     assert words == "hello there, how are you?"
@@ -151,8 +151,8 @@ def test_ctrl_c_ends_it_wherever_it_is(home: Home) -> None:
     assert sorted(path.name for path in home.folder.glob("[kst]*")) == ["kept", "state"]
     told = sent(provider)
     assert "[exit code 130]" in told
-    assert "[brim] `touch second` skipped by user" in told
-    assert "[brim] `rm -rf kept` skipped by user" in told
+    assert "[brim] The user skipped `touch second`." in told
+    assert "[brim] The user skipped `rm -rf kept`." in told
     assert "Well," in told, "what was said is kept"
     assert "The goal:" not in told
     assert [why for why, _ in ended(home)] == ["interrupted"] * 3
@@ -204,4 +204,4 @@ def test_a_script_destroys_nothing(home: Home) -> None:
     assert (home.folder / "kept").is_dir()
     assert (home.folder / "made").exists()
     assert "goal complete" in done.stdout
-    assert "[brim] `rm -rf kept` skipped by user" in sent(provider, 1)
+    assert "[brim] The user skipped `rm -rf kept`." in sent(provider, 1)

@@ -296,7 +296,7 @@ def test_contents_become_text(content: list[Any], structured: object, said: str)
 
 def test_a_failure_without_words_is_named() -> None:
     answer = types.CallToolResult(content=[], is_error=True)
-    assert result_of(answer) == ToolResult("[failed, and does not say why]", is_error=True)
+    assert result_of(answer) == ToolResult("[failed without a message]", is_error=True)
 
 
 # Coming and going

@@ -123,7 +123,7 @@ def test_calls_are_asked_about_as_the_user_wants(home: Home, over_http: Any) -> 
             answer(shell, DESTRUCTIVE, "s")
             shell.at_prompt()
     told = [results(asked) for asked in provider.requests if results(asked)]
-    skipped = "[brim] skipped by user"
+    skipped = "[brim] The user skipped this call."
     assert told[:3] == [["5"], [skipped], ["5"]]
     assert (told[3][0], json.loads(told[3][1])["colour"], told[3][2]) == ("5", "grün", "5")
     assert told[4:] == [[skipped, skipped, "done"], ["2"], ["done"], ["5", skipped]]
@@ -165,8 +165,8 @@ def test_whatever_goes_wrong_every_call_has_its_result(home: Home) -> None:
             assert "no MCP server is connected" in shell.do(":mcp disconnect tests")
             assert "MCP server not configured: nobody" in shell.do(":mcp connect nobody")
     first, _, gone, still, back = (results(asked) for asked in provider.requests[1::2])
-    assert "there is no tool" in first[0]
-    assert ["no JSON object" in text for text in first[1:3]] == [True, True]
+    assert "There is no tool" in first[0]
+    assert ["not a JSON object" in text for text in first[1:3]] == [True, True]
     assert "validation error" in first[3]
     assert "the reason of the failure" in first[4]
     assert "was disconnected" in gone[0]
@@ -198,7 +198,7 @@ def test_ctrl_c_in_a_slow_tool(home: Home) -> None:
             shell.terminal.press("ctrl-c")
             shell.at_prompt()
             shell.do("and now?")
-    stopped = "[brim] stopped by user"
+    stopped = "[brim] The user stopped this call."
     for asked in provider.requests[1:]:
         *_, first, second, words = asked.body["messages"]
         assert (first["content"], second["content"], words["role"]) == (stopped, stopped, "user")

@@ -24,7 +24,7 @@ def test_run_skip_and_quit_are_told_to_the_model(home: Home) -> None:
     told = sent(provider)
     assert "$ echo one-$((1 + 0))\none-1" in told
     for command in ("touch skipped", "touch left", "touch rest"):
-        assert f"[brim] `{command}` skipped by user" in told
+        assert f"[brim] The user skipped `{command}`." in told
     assert not list(home.folder.glob("[slr][ke]*")), "none of the others was run"
     asked = events(home, "asked")
     assert [event["answer"] for event in asked] == ["run", "skip", "stop"]
@@ -81,7 +81,7 @@ def test_what_destroys_needs_the_whole_word_whatever_was_allowed(home: Home) -> 
     assert (home.folder / "b").exists()
     told = sent(provider)
     assert "$ echo harmless\nharmless" in told, "it ran without a question"
-    assert "[brim] `echo $(rm -rf b)` skipped by user" in told
+    assert "[brim] The user skipped `echo $(rm -rf b)`." in told
     asked = events(home, "asked")
     assert [event["answer"] for event in asked] == ["run", "skip"]
     assert all(event["destructive"] for event in asked)
@@ -200,7 +200,7 @@ def test_half_a_character_and_the_end_of_the_shell_end_nothing(home: Home) -> No
             assert "wrote 4 turns to" in shell.do(":export talk.json")
     told = sent(provider)
     assert "$ echo a\ufffdb\na\ufffdb" in told
-    assert "[the shell ended; the next command runs in a new one]" in told
+    assert "[The shell ended. The next command runs in a new one.]" in told
     assert "$ echo next\nnext" in told
     turns = [event["message"]["content"] for event in events(home, "turn")]
     assert turns[1].startswith("Look \ud800:"), "it is kept as it was said"
@@ -230,8 +230,8 @@ def test_ctrl_c_keeps_the_others_from_running_by_themselves(home: Home) -> None:
     assert not (home.folder / "other").exists()
     told = sent(provider)
     assert "[exit code 130]" in told
-    assert told.count("[brim] `touch other` skipped by user") == 2
-    assert "[brim] `rm -rf x` skipped by user" in told
+    assert told.count("[brim] The user skipped `touch other`.") == 2
+    assert "[brim] The user skipped `rm -rf x`." in told
     assert [event["answer"] for event in events(home, "asked")] == ["skip", "interrupt"]
 
 
@@ -243,4 +243,4 @@ def test_nobody_says_yes_in_a_script(home: Home) -> None:
     assert done.returncode == 0, done.stderr
     assert (home.folder / "x").is_dir()
     assert "harmless" in done.stdout
-    assert "[brim] `rm -rf x` skipped by user" in sent(provider)
+    assert "[brim] The user skipped `rm -rf x`." in sent(provider)

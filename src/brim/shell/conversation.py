@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from brim.session.summaries import Summarizer
     from brim.storage import ConversationStore
 
-NO_RESULT: Final = "[brim] no result: the shell was ended before it came"
+NO_RESULT: Final = "[brim] No result: the shell ended before the call finished."
 FROM_BRIM: Final = "_brim"
 """Marks a user turn that brim itself wrote in goal mode."""
 INCOMPLETE: Final = "_cut"

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 Kind = Literal["complete", "blocked", "open"]
 Ending = Literal["complete", "blocked", "steps", "tokens", "money", "interrupted", "failed"]
 
-CONTINUE: Final = "[brim] That is what the commands printed. Go on towards the goal."
+CONTINUE: Final = "[brim] The output of your commands is above. Continue towards the goal."
 REMINDER: Final = (
-    "[brim] You neither did anything nor ended. Go on with the next action. If the goal is "
-    "reached, write the line `GOAL: complete`; if you cannot go on, the line `GOAL: blocked` and "
-    "why; no code block around it."
+    "[brim] Your reply contains no action. Continue with the next one. If the goal is reached, "
+    "write the line `GOAL: complete`. If you cannot continue, write the line `GOAL: blocked` and "
+    "the reason. Do not put it into a code block."
 )
 """Sent to a model that neither acted nor ended."""
 MAX_IDLE_REPLIES: Final = 3
@@ -42,11 +42,10 @@ MAX_IDLE_REPLIES: Final = 3
 def build_goal_instructions(goal: str) -> str:
     """Return the system prompt for a model that works towards a goal."""
     return (
-        "You work towards a goal by yourself, step by step, until it is reached.\n"
-        "When it is reached, write a line that says exactly `GOAL: complete`; a summary may "
-        "follow.\n"
-        "When you cannot go on without help, write a line that says exactly `GOAL: blocked`, and "
-        "why.\n"
+        "Work towards the goal below on your own, step by step, until it is reached.\n"
+        "When it is reached, write a line with exactly `GOAL: complete`; a summary may follow.\n"
+        "If you cannot continue without help, write a line with exactly `GOAL: blocked`, followed "
+        "by the reason.\n"
         f"The goal: {goal}"
     )
 

@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "CMD: "
 
-DEFAULT_PROMPT: Final = "You help somebody at a terminal. Answer briefly."
+DEFAULT_PROMPT: Final = "You are an assistant in a user's terminal. Answer briefly."
 RULE: Final = (
-    f"To run a shell command, write it on a line of its own that begins with exactly `{PREFIX}`, "
-    "without quotes or markup around it:\n"
+    f"To run a shell command, write it on its own line, starting with exactly `{PREFIX}`, without "
+    "quotes or markup:\n"
     f"{PREFIX}df -h\n"
-    "The user confirms each one, and you see its output next; do not make it up. Without such a "
-    "line nothing is run."
+    "The user confirms each command, and you receive its output in the next message. Never invent "
+    "output. Without such a line, nothing runs."
 )
 """Always part of the system prompt, whatever its base is."""
 TOOLS_RULE: Final = (
-    f"Where a tool does what is needed, call it; `{PREFIX}` lines are for all other work on this "
-    "machine. Never do one thing both ways."
+    f"If a tool can do the task, call it. Use `{PREFIX}` lines for all other work on this machine. "
+    "Never do the same thing both ways."
 )
 """Added if tools are offered."""
 EXPLAIN: Final = (
     "Explain this shell command in a few plain sentences: what it does, what it changes, and what "
     "could go wrong.\n\n{command}"
 )
-SKIPPED: Final = "[brim] `{command}` skipped by user"
+SKIPPED: Final = "[brim] The user skipped `{command}`."
 NOT_RUN: Final = "[brim] `{command}` was not run: {why}"
 
 

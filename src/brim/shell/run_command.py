@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from brim.shell.terminal import CommandResult
 
 NO_OUTPUT: Final = "(no output)"
-SHELL_ENDED: Final = "\n[the shell ended; the next command runs in a new one]"
+SHELL_ENDED: Final = "\n[The shell ended. The next command runs in a new one.]"
 
 
 def run(shell: Shell, command: str, *, by: str = "user") -> CommandResult:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from brim.shell.mcp.tools import Tool
     from brim.shell.state import Shell
 
-SKIPPED: Final = ToolResult("[brim] skipped by user", is_error=True)
-STOPPED: Final = ToolResult("[brim] stopped by user", is_error=True)
+SKIPPED: Final = ToolResult("[brim] The user skipped this call.", is_error=True)
+STOPPED: Final = ToolResult("[brim] The user stopped this call.", is_error=True)
 MAX_SHOWN: Final = 400
 """Characters shown of a call and of its result."""
 
@@ -46,10 +46,10 @@ def _run_call(shell: Shell, call: Call, *, autonomous: bool) -> ToolResult:
     servers = shell.tools.servers
     tool = next((tool for tool in servers.tools if tool.offered == call.name), None)
     if tool is None:
-        return ToolResult(f"[brim] there is no tool {call.name}", is_error=True)
+        return ToolResult(f"[brim] There is no tool {call.name}.", is_error=True)
     arguments = _parse_arguments(call)
     if arguments is None:
-        return ToolResult("[brim] the arguments are no JSON object", is_error=True)
+        return ToolResult("[brim] The arguments are not a JSON object.", is_error=True)
     if not _is_approved(shell, tool, arguments, autonomous=autonomous):
         return SKIPPED
     with shell.screen.waiting(f"{tool.name} …"):

@@ -108,7 +108,7 @@ class McpServers:
                 if tool.offered == offered:
                     return self._get_portal().run(server.call(tool.name, arguments))
         known = ", ".join(tool.offered for tool in self.tools) or "none"
-        return ToolResult(f"there is no tool called {offered}; there is {known}", is_error=True)
+        return ToolResult(f"There is no tool {offered}. Available: {known}.", is_error=True)
 
     def close(self) -> None:
         """Close all connections, and end the processes that were started for them."""

@@ -79,7 +79,7 @@ def result_of(answer: CallToolResult) -> ToolResult:
     texts = [text for block in answer.content if (text := _block_text(block))]
     if answer.structured_content is not None and not any(map(_is_text, answer.content)):
         texts.append(json.dumps(answer.structured_content, ensure_ascii=False))
-    nothing = "[failed, and does not say why]" if answer.is_error else "[no output]"
+    nothing = "[failed without a message]" if answer.is_error else "[no output]"
     return ToolResult("\n".join(texts) or nothing, answer.is_error)
 
 
