@@ -37,11 +37,11 @@ def test_an_answer_is_shown_while_it_comes(home: Home, start_terminal: Start) ->
             shell.at_prompt()
 
 
-def test_ctrl_c_keeps_what_was_said(home: Home, start_terminal: Start) -> None:
+def test_ctrl_c_keeps_what_was_said(home: Home) -> None:
     hold = threading.Event()
     with ScriptedServer([TextReply("One two three.", hold=hold), "Go on."]) as provider:
         home.configure(provider)
-        with home.shell(start=start_terminal) as shell:
+        with home.shell() as shell:
             shell.terminal.line("please count to three")
             shell.terminal.wait_for("One")
             shell.terminal.press("ctrl-c")

@@ -14,9 +14,8 @@ from brim.providers.local.weights import SMOLLM2
 from brim.shell.commands import COMMANDS, names
 from brim.testing import ScriptedServer
 from tests.support.shell.driver import Home, home, last_words, sent, texts
-from tests.support.terminal import Start, start_terminal
 
-__all__ = ["home", "start_terminal"]
+__all__ = ["home"]
 
 SPECIFIED = (
     *("help", "model", "models", "context", "request", "cost", "usage", "history", "reset"),
@@ -46,10 +45,10 @@ def test_every_command_exists_and_explains_itself(name: str) -> None:
     assert len(command.summary) > 10
 
 
-def test_help(home: Home, start_terminal: Start) -> None:
+def test_help(home: Home) -> None:
     with ScriptedServer("Hello.") as provider:
         home.configure(provider)
-        with home.shell(start=start_terminal, rows=80) as shell:
+        with home.shell(rows=80) as shell:
             shown = shell.do(":help")
             assert all(f":{name}" in shown for name in COMMANDS)
             assert shell.do("help") == shown
@@ -100,10 +99,10 @@ def test_models_whose_window_or_price_is_not_known(home: Home) -> None:
             assert ":models takes no argument" in shell.do(":models all")
 
 
-def test_context_and_tokens(home: Home, start_terminal: Start) -> None:
+def test_context_and_tokens(home: Home) -> None:
     with ScriptedServer("Hello.") as provider:
         home.configure(provider)
-        with home.shell(start=start_terminal) as shell:
+        with home.shell() as shell:
             shell.do("greetings to you")
             shell.do("echo hi")
             shown = shell.do(":context")

@@ -37,10 +37,8 @@ def provider(home: Home) -> Iterator[ScriptedServer]:
         yield provider
 
 
-def test_a_command_is_seen_live_and_then_told(
-    home: Home, provider: ScriptedServer, start_terminal: Start
-) -> None:
-    with home.shell(start=start_terminal) as shell:
+def test_a_command_is_seen_live_and_then_told(home: Home, provider: ScriptedServer) -> None:
+    with home.shell() as shell:
         shell.terminal.line("echo begun; read line; echo got $line")
         shell.terminal.wait_for(lambda screen: "begun" in screen)
         shell.terminal.type("typed\r")
@@ -86,9 +84,9 @@ def test_the_end_of_the_users_shell_is_told(home: Home, command: str, code: int)
 
 
 @pytest.mark.usefixtures("provider")
-def test_the_output_of_a_job_comes_above_the_line(home: Home, start_terminal: Start) -> None:
+def test_the_output_of_a_job_comes_above_the_line(home: Home) -> None:
     job = "!(until [ -e go ]; do sleep 0.02; done; echo the job speaks; printf 'and on') &"
-    with home.shell(start=start_terminal) as shell:
+    with home.shell() as shell:
         shell.do(job)
         shell.terminal.type("echo half a")
         shell.at("$ echo half a")

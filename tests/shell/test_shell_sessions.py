@@ -16,24 +16,24 @@ import pytest
 from brim.shell.setup.discovery import find_models
 from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.shell.driver import Home, home, last_words, texts
-from tests.support.terminal import Start, Terminal, start_terminal
+from tests.support.terminal import Terminal
 
-__all__ = ["home", "start_terminal"]
+__all__ = ["home"]
 
 
-def test_a_killed_shell_goes_on_with_all_that_was_said(home: Home, start_terminal: Start) -> None:
+def test_a_killed_shell_goes_on_with_all_that_was_said(home: Home) -> None:
     hold = threading.Event()
     said = TextReply("One two three four.", hold=hold)
     with ScriptedServer(["Good day.", said, "Where were we?"]) as provider:
         home.configure(provider)
-        with home.shell(start=start_terminal) as shell:
+        with home.shell() as shell:
             shell.do("good day to you")
             shell.do("echo kept too")
             shell.terminal.line("please count to four")
             shell.terminal.wait_for("One")
             shell.wait(lambda: drafted(home.state) == "One", "the draft on disk")
             shell.terminal.kill()
-        with home.shell("resume", start=start_terminal) as shell:
+        with home.shell("resume") as shell:
             assert "4 turns" in shell.terminal.everything
             shell.do("go on with it")
     *before, last = texts(provider.requests[-1])[1:]

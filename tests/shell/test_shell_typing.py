@@ -75,8 +75,8 @@ def test_words_that_were_flipped_to_a_command_are_run(home: Home, provider: Scri
     assert provider.requests == []
 
 
-def test_more_than_one_line(home: Home, provider: ScriptedServer, start_terminal: Start) -> None:
-    with home.shell(start=start_terminal) as shell:
+def test_more_than_one_line(home: Home, provider: ScriptedServer) -> None:
+    with home.shell() as shell:
         shell.terminal.type("the first line")
         shell.at_prompt("the first line")
         shell.terminal.press("alt-enter")

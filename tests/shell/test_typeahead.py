@@ -108,13 +108,11 @@ def typed_while_it_answers(shell: Typist, keys: str) -> None:
     shell.terminal.type(keys)
 
 
-def test_keys_typed_into_an_answer_stand_in_the_next_prompt(
-    home: Home, start_terminal: Start
-) -> None:
+def test_keys_typed_into_an_answer_stand_in_the_next_prompt(home: Home) -> None:
     hold = threading.Event()
     with ScriptedServer([TextReply("First words and then the last ones.", hold=hold)]) as provider:
         home.configure(provider)
-        with home.shell(start=start_terminal) as shell:
+        with home.shell() as shell:
             typed_while_it_answers(shell, "echo early\r")
             hold.set()
             shell.at("$ echo early")
