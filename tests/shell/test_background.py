@@ -10,7 +10,7 @@ from brim.errors import InputError
 from brim.shell.background import Background
 
 
-def test_results_are_taken_in_by_the_thread_that_asks() -> None:
+def test_results_are_applied_in_the_thread_that_polls() -> None:
     background, taken = Background(), list[object]()
     background.start(lambda: 1, lambda one: taken.append((one, threading.current_thread())))
     background.settle()
@@ -19,7 +19,7 @@ def test_results_are_taken_in_by_the_thread_that_asks() -> None:
     assert len(taken) == 1
 
 
-def test_what_is_not_done_is_not_waited_for_by_polling() -> None:
+def test_polling_does_not_wait_for_unfinished_jobs() -> None:
     background, taken, go_on = Background(), list[str](), threading.Event()
 
     def slow() -> str:
@@ -34,7 +34,7 @@ def test_what_is_not_done_is_not_waited_for_by_polling() -> None:
     assert taken == ["slow"]
 
 
-def test_only_what_is_needed_is_waited_for() -> None:
+def test_settling_waits_only_for_needed_jobs() -> None:
     background, taken, go_on = Background(), list[str](), threading.Event()
     background.start(lambda: str(go_on.wait(60)), taken.append, needed=False)
     background.start(lambda: "needed", taken.append)
@@ -43,7 +43,7 @@ def test_only_what_is_needed_is_waited_for() -> None:
     go_on.set()
 
 
-def test_what_was_wrong_is_told() -> None:
+def test_errors_are_passed_to_their_handler() -> None:
     background, errors, done = Background(), list[Exception](), threading.Event()
     background.on_done = done.set
 

@@ -663,29 +663,29 @@ def test_pastes(text: str, expected: str) -> None:
         ("git?", Classification("language", "git?", "git? is not a command")),
     ],
 )
-def test_decisions_say_why(line: str, expected: Classification) -> None:
+def test_classifications_have_a_reason(line: str, expected: Classification) -> None:
     assert classify(line, KNOWN) == expected
 
 
-def test_a_word_that_names_a_file_is_no_word_of_a_sentence() -> None:
+def test_the_name_of_a_file_is_not_a_word_of_a_sentence() -> None:
     there = KnownNames(KNOWN.is_command, {"the", "my"}.__contains__, METAS)
     assert classify("cat the my", KNOWN).kind == "language"
     assert classify("cat the my", there).kind == "command"
 
 
-def test_a_long_paste_is_decided_by_its_beginning_and_kept_whole() -> None:
+def test_a_long_paste_is_classified_by_its_beginning_and_kept_whole() -> None:
     paste = "Look at this log:\n" + "error 'unclosed \"quotes $( and ( more\n" * 5_000
     assert classify(paste, KNOWN) == Classification("language", paste, "reads like a sentence")
 
 
-def test_a_long_script_is_not_judged_by_half_a_word() -> None:
+def test_a_long_script_is_not_classified_by_half_a_word() -> None:
     for shift in range(9):
         assert (
             classify("\n".join([*["pwd"] * shift, *["git status"] * 500]), KNOWN).kind == "command"
         )
 
 
-def test_a_long_word_is_looked_at() -> None:
+def test_a_very_long_word_is_classified() -> None:
     assert classify("make " + "很长" * 2_000, KNOWN).kind == "language"
 
 
@@ -707,7 +707,7 @@ LINES = st.one_of(st.text(), st.lists(PIECES).map("".join), st.lists(PIECES).map
 
 
 @given(LINES)
-def test_every_line_gets_a_decision_that_flips_and_flips_back(line: str) -> None:
+def test_every_line_is_classified_and_flipping_twice_restores_it(line: str) -> None:
     decision = classify(line, KNOWN)
     assert decision.kind in ("command", "language", "meta", "nothing")
     assert decision.reason
@@ -725,7 +725,7 @@ def test_a_prefix_always_wins(line: str) -> None:
 
 
 @given(LINES)
-def test_nothing_runs_that_begins_with_no_command(line: str) -> None:
+def test_a_line_that_starts_with_no_command_never_runs(line: str) -> None:
     nobody = KnownNames(lambda _: False, lambda _: False, METAS)
     if re.match(r"[a-z]+ [a-z]", line):
         assert classify(line, nobody).kind == "language"

@@ -55,7 +55,7 @@ lines = st.text(alphabet="CMD: ls$`'\"\t\r\x0b é", max_size=12)
 
 
 @given(st.lists(lines, max_size=8))
-def test_every_command_is_a_line_of_the_answer(answer: list[str]) -> None:
+def test_every_proposed_command_is_a_line_of_the_reply(answer: list[str]) -> None:
     found = list(find_proposed_commands("\n".join(answer)))
     said = [line[len(PREFIX) :].strip() for line in answer if line[: len(PREFIX)] == PREFIX]
     wanted = [command for command in said if command]
@@ -67,7 +67,7 @@ def test_the_rule_is_small_enough_for_a_small_window() -> None:
     assert count(TOOLS_RULE) < 60
 
 
-def test_the_rule_shows_what_it_asks_for() -> None:
+def test_the_rule_contains_a_valid_example() -> None:
     assert "exactly `CMD: `" in RULE
     assert find_proposed_commands(RULE) == ("df -h",)
     assert find_proposed_commands(TOOLS_RULE) == ()

@@ -79,11 +79,13 @@ def offered(completer: ShellCompleter, text: str, behind: str = "") -> list[str]
         ("  :hel", ["  :help"]),
     ],
 )
-def test_own_commands(completer: ShellCompleter, text: str, expected: list[str]) -> None:
+def test_meta_commands_are_completed(
+    completer: ShellCompleter, text: str, expected: list[str]
+) -> None:
     assert offered(completer, text) == expected
 
 
-def test_own_commands_are_explained(completer: ShellCompleter) -> None:
+def test_meta_commands_are_completed_with_their_help(completer: ShellCompleter) -> None:
     found = completer.get_completions(Document(":model"), CompleteEvent())
     assert [one.display_meta_text for one in found] == ["Talk to another model.", ""]
 
@@ -153,7 +155,7 @@ def test_files_of_commands(completer: ShellCompleter, text: str, expected: list[
     assert offered(completer, text) == expected
 
 
-def test_all_files_but_hidden_ones(completer: ShellCompleter) -> None:
+def test_hidden_files_are_not_completed(completer: ShellCompleter) -> None:
     found = completer.get_completions(Document("ls "), CompleteEvent())
     shown = [one.display_text for one in found]
     assert shown == ["a$b", "größe", "home/", "my file.txt", "my folder/", "notes.txt", "src/"]
@@ -180,19 +182,21 @@ def test_files_of_sentences(completer: ShellCompleter, text: str, expected: list
     assert offered(completer, text) == expected
 
 
-def test_root_is_a_folder_and_a_sign(completer: ShellCompleter, folder: Path) -> None:
+def test_a_slash_is_completed_as_root_and_as_prefix(
+    completer: ShellCompleter, folder: Path
+) -> None:
     top = "/" + folder.parts[1]
     assert f"{top}/" in offered(completer, top)
     assert {"/model", f"{top}/"} <= set(offered(completer, "/"))
     assert f"ls {folder}/notes.txt" in offered(completer, f"ls {folder}/n")
 
 
-def test_what_stands_behind_the_cursor_changes_nothing(completer: ShellCompleter) -> None:
+def test_text_after_the_cursor_changes_nothing(completer: ShellCompleter) -> None:
     assert offered(completer, "cat no", behind=" | sort") == ["cat notes.txt"]
     assert offered(completer, ":mo", behind=" fast") == [":model", ":models"]
 
 
-def test_names_that_would_break_the_line_are_left_out(folder: Path) -> None:
+def test_unprintable_names_are_not_completed(folder: Path) -> None:
     (folder / "no\nnewline").touch()
     assert list(list_paths("no", folder)) == ["notes.txt"]
     assert list(list_paths("n\0", folder)) == list(list_paths("n\0/x", folder)) == []
@@ -213,7 +217,7 @@ def test_any_line_can_be_completed(text: str) -> None:
 
 
 @given(st.text().filter(str.isprintable), st.sampled_from("\"' "))
-def test_a_quoted_path_reads_as_itself(path: str, quote: str) -> None:
+def test_a_quoted_path_is_unquoted_to_itself(path: str, quote: str) -> None:
     assert unquote(quote_path(path, quote.strip()))[0] == path
 
 
@@ -233,13 +237,13 @@ def program(path: Path) -> None:
     path.chmod(0o755)
 
 
-def test_programs_are_what_can_run_on_path(folders: tuple[Path, Path]) -> None:
+def test_programs_are_the_executables_on_path(folders: tuple[Path, Path]) -> None:
     path = os.pathsep.join([*map(str, folders), "", str(folders[0]), "/nowhere"])
     programs = ProgramNames(lambda: path)
     assert programs() == {"in-one", "in-two"}
 
 
-def test_a_program_is_known_before_and_after_all_were_found(folders: tuple[Path, Path]) -> None:
+def test_a_program_is_found_before_and_after_the_scan(folders: tuple[Path, Path]) -> None:
     programs = ProgramNames(lambda: str(folders[0]))
     for _ in range(2):
         asked = ("in-one", "in-two", "notes.txt", "folder", "", str(folders[0] / "in-one"))
@@ -247,7 +251,7 @@ def test_a_program_is_known_before_and_after_all_were_found(folders: tuple[Path,
         programs()
 
 
-def test_another_path_is_searched_anew(folders: tuple[Path, Path]) -> None:
+def test_a_changed_path_is_scanned_again(folders: tuple[Path, Path]) -> None:
     path = str(folders[0])
     programs = ProgramNames(lambda: path)
     assert programs() == {"in-one"}
@@ -257,7 +261,7 @@ def test_another_path_is_searched_anew(folders: tuple[Path, Path]) -> None:
     assert programs() == {"in-two"}
 
 
-def test_new_programs_are_found_when_looking_again(folders: tuple[Path, Path]) -> None:
+def test_a_refresh_finds_new_programs(folders: tuple[Path, Path]) -> None:
     programs = ProgramNames(lambda: str(folders[0]))
     programs.refresh().join()
     program(folders[0] / "new")

@@ -124,7 +124,7 @@ def test_the_rows_add_up_to_the_window(session: Session) -> None:
 
 @given(recipes())
 @settings(max_examples=25)
-def test_looking_changes_nothing(recipe: Recipe) -> None:
+def test_building_a_report_changes_nothing(recipe: Recipe) -> None:
     assert sent(made(recipe, look=True)) == sent(made(recipe))
 
 
@@ -137,7 +137,7 @@ def sent(session: Session) -> object:
 
 @given(sessions())
 @settings(max_examples=25)
-def test_what_fits_is_what_the_session_counts(session: Session) -> None:
+def test_the_used_tokens_are_those_of_the_session(session: Session) -> None:
     found = build_report(session)
     if not found.trimmed.turns and not found.trimmed.shortened and not found.over:
         assert found.used == session.tokens
@@ -199,7 +199,7 @@ def test_a_price_is_tokens_times_the_models_price() -> None:
     assert all(part.price is None for part in nobody_knows.parts)
 
 
-def test_what_was_left_out_is_not_in_the_rows() -> None:
+def test_trimmed_turns_are_not_in_the_rows() -> None:
     session = talk(Session("gpt-4o", system="Hi.", window=2_000, reply=200), 12)
     found = build_report(session)
     assert found.used <= found.limit
@@ -213,7 +213,7 @@ def test_what_was_left_out_is_not_in_the_rows() -> None:
     assert ":recall N brings one back" in drawn(found)
 
 
-def test_after_a_compaction_it_shows_what_is_left() -> None:
+def test_after_a_compaction_the_report_shows_the_rest() -> None:
     session = talk(Session("gpt-4o", system="Hi.", window=9_000, reply=200), 12)
     whole = build_report(session)
     plan = session.compact()
@@ -223,7 +223,7 @@ def test_after_a_compaction_it_shows_what_is_left() -> None:
     assert sum(rows(found).values()) == 9_000
 
 
-def test_where_nothing_is_left_out_it_says_what_is_over() -> None:
+def test_without_trimming_the_report_shows_the_excess() -> None:
     session = talk(Session("gpt-4o", window=1_000, reply=200), 12)
     session.trim = False
     found = build_report(session)
@@ -232,7 +232,7 @@ def test_where_nothing_is_left_out_it_says_what_is_over() -> None:
     assert f"over by {found.over:,} tokens: this cannot be sent" in drawn(found)
 
 
-def test_output_that_waits_may_push_something_out() -> None:
+def test_waiting_output_can_cause_a_trim() -> None:
     session = talk(Session("gpt-4o", window=1_700, reply=200), 5)
     for number in range(6):
         session.add_output(text(40, number))
@@ -252,7 +252,7 @@ def test_turns_have_the_numbers_that_recall_takes() -> None:
     assert all(session.recall(index) for index in cut.turns if session.history[index]["content"])
 
 
-def test_what_the_server_reported_goes_before_the_count() -> None:
+def test_the_servers_count_takes_precedence() -> None:
     session = talk(Session("some-model", window=8_000, reply=500, system="Hello."), 3)
     estimated = build_report(session)
     assert estimated.margin > 0
@@ -270,13 +270,13 @@ def test_what_the_server_reported_goes_before_the_count() -> None:
     assert sum(rows(found).values()) == 8_000
 
 
-def test_a_model_that_takes_less_than_its_window_leaves() -> None:
+def test_an_input_limit_below_the_window_has_its_own_row() -> None:
     found = build_report(Session("gpt-5-mini"))
     assert rows(found)["not for input"] == found.window - found.reply - found.limit
     assert found.window_from == "the catalog"
 
 
-def test_where_the_window_comes_from_is_said() -> None:
+def test_the_source_of_the_window_is_shown() -> None:
     assert build_report(Session("x", window=100)).window_from == "the configuration"
     fallback = build_report(
         Session("x", window=4_096), window_from="token_budget, as none is known"
@@ -292,7 +292,7 @@ def drawn(found: ContextReport, width: int = 80, **settings: Any) -> str:
     return file.getvalue()
 
 
-def test_it_can_be_read() -> None:
+def test_the_report_is_rendered_as_text() -> None:
     lines = drawn(
         build_report(full(), tool_servers={"files": [tool("read"), tool("write")]})
     ).splitlines()
@@ -320,7 +320,7 @@ def test_it_is_never_wider_than_the_screen(session: Session, width: int, kind: s
     assert written.isascii() or kind != "dumb"
 
 
-def test_without_colours_each_part_has_a_fill_of_its_own() -> None:
+def test_without_colors_each_part_has_its_own_fill() -> None:
     lines = drawn(build_report(full())).splitlines()
     fills = [line[0] for line in lines[8:-1]]
     assert len(set(fills)) == len(fills)
@@ -328,7 +328,7 @@ def test_without_colours_each_part_has_a_fill_of_its_own() -> None:
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=12), st.integers(12, 120))
-def test_a_bar_is_as_wide_as_it_is_told(sizes: list[int], width: int) -> None:
+def test_a_bar_has_exactly_the_given_width(sizes: list[int], width: int) -> None:
     found = columns(sizes, width)
     assert sum(found) == (width if any(sizes) else 0)
     assert all((cells > 0) == (size > 0) for cells, size in zip(found, sizes, strict=True))

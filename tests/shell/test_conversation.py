@@ -55,7 +55,7 @@ def said(conversation: SavedConversation) -> list[Any]:
     return [turn["content"] for turn in conversation.session.history]
 
 
-def test_it_goes_on_where_it_was(log: ConversationStore) -> None:
+def test_a_resumed_conversation_is_the_same(log: ConversationStore) -> None:
     first = begun(log)
     first.add_output("$ ls\nfile")
     first.add_message("what is that?")
@@ -69,7 +69,7 @@ def test_it_goes_on_where_it_was(log: ConversationStore) -> None:
     assert said(again(second)) == ["what is that?", "a file", "and now?", "the root"]
 
 
-def test_a_long_one_sends_what_it_would_have_sent(log: ConversationStore) -> None:
+def test_a_resumed_long_conversation_sends_the_same_request(log: ConversationStore) -> None:
     first = begun(log)
     for number in range(40):
         first.add_message(f"question {number} " + "word " * 30)
@@ -81,13 +81,13 @@ def test_a_long_one_sends_what_it_would_have_sent(log: ConversationStore) -> Non
     assert second.session.request().plan.is_trimmed
 
 
-def test_words_without_an_answer_are_there(log: ConversationStore) -> None:
+def test_a_message_without_a_reply_is_resumed(log: ConversationStore) -> None:
     first = begun(log)
     first.add_message("why?")
     assert said(again(first)) == ["why?"]
 
 
-def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(log: ConversationStore) -> None:
+def test_an_interrupted_reply_is_kept(log: ConversationStore) -> None:
     first = begun(log)
     first.add_message("why?")
     first.save_draft("Because it")
@@ -102,7 +102,7 @@ def test_an_answer_that_broke_off_is_kept_as_far_as_it_came(log: ConversationSto
     assert INCOMPLETE not in json.dumps(dict(second.session.request()))
 
 
-def test_no_call_waits_for_a_result_that_will_not_come(log: ConversationStore) -> None:
+def test_open_calls_of_a_killed_shell_get_a_result(log: ConversationStore) -> None:
     first = begun(log)
     first.add_message("look")
     first.session.append({"role": "assistant", "content": None, "tool_calls": [CALL, OTHER]})
@@ -115,7 +115,7 @@ def test_no_call_waits_for_a_result_that_will_not_come(log: ConversationStore) -
     assert second.session.request()
 
 
-def test_taking_back_an_exchange_lets_its_output_wait_again(log: ConversationStore) -> None:
+def test_output_of_a_removed_exchange_waits_again(log: ConversationStore) -> None:
     first = begun(log)
     first.add_message("one")
     answer(first, "two")
@@ -129,12 +129,12 @@ def test_taking_back_an_exchange_lets_its_output_wait_again(log: ConversationSto
         assert get_driver(conversation.session).joined_outputs == "$ ls\nfile\n\n$ pwd\n/"
 
 
-def test_nothing_said_cannot_be_taken_back(log: ConversationStore) -> None:
+def test_an_empty_conversation_cannot_be_rewound(log: ConversationStore) -> None:
     with pytest.raises(InputError, match="no messages yet"):
         begun(log).last_exchange()
 
 
-def test_the_log_keeps_what_was_taken_back(log: ConversationStore) -> None:
+def test_the_store_keeps_removed_turns(log: ConversationStore) -> None:
     first = begun(log)
     first.add_message("one")
     answer(first, "two")
@@ -143,7 +143,7 @@ def test_the_log_keeps_what_was_taken_back(log: ConversationStore) -> None:
     assert said(again(first)) == []
 
 
-def test_beginning_anew_keeps_what_was_said_under_its_name(log: ConversationStore) -> None:
+def test_a_new_conversation_keeps_the_old_one(log: ConversationStore) -> None:
     first = begun(log)
     first.add_message("one")
     answer(first, "two")
@@ -156,7 +156,7 @@ def test_beginning_anew_keeps_what_was_said_under_its_name(log: ConversationStor
     assert said(resume_conversation(log, old, session)) == ["one", "two"]
 
 
-def test_what_was_taken_back_can_be_put_back(log: ConversationStore) -> None:
+def test_removed_turns_can_be_restored(log: ConversationStore) -> None:
     first = begun(log)
     first.add_output("$ ls\nfile")
     first.add_message("one")
@@ -169,7 +169,7 @@ def test_what_was_taken_back_can_be_put_back(log: ConversationStore) -> None:
         assert get_driver(conversation.session).joined_outputs == "$ pwd\n/"
 
 
-def test_an_interrupted_write_makes_nothing_twice(log: ConversationStore) -> None:
+def test_an_interrupted_write_duplicates_nothing(log: ConversationStore) -> None:
     first = begun(log)
     first.add_message("one")
     answer(first, "two")
@@ -178,7 +178,7 @@ def test_an_interrupted_write_makes_nothing_twice(log: ConversationStore) -> Non
     assert said(again(first)) == ["one", "two", "three"]
 
 
-def test_a_compaction_is_taken_back_by_the_next_shell(log: ConversationStore) -> None:
+def test_the_next_shell_can_undo_a_compaction(log: ConversationStore) -> None:
     first = begun(log)
     for number in range(8):
         first.add_message(f"question {number} " + "word " * 20)
@@ -197,7 +197,7 @@ def test_a_compaction_is_taken_back_by_the_next_shell(log: ConversationStore) ->
     assert third.session.tokens == whole
 
 
-def test_after_more_was_said_a_compaction_is_not_the_last_thing(log: ConversationStore) -> None:
+def test_a_compaction_cannot_be_undone_after_another_message(log: ConversationStore) -> None:
     first = begun(log)
     for _ in range(8):
         first.add_message("word " * 20)
@@ -216,7 +216,7 @@ def test_after_more_was_said_a_compaction_is_not_the_last_thing(log: Conversatio
     assert not again(first).driver.is_compacted
 
 
-def test_a_compaction_that_is_stopped_leaves_nothing(log: ConversationStore) -> None:
+def test_an_interrupted_compaction_changes_nothing(log: ConversationStore) -> None:
     first = begun(log)
     for _ in range(8):
         first.add_message("word " * 20)
@@ -237,7 +237,7 @@ def test_a_compaction_that_is_stopped_leaves_nothing(log: ConversationStore) -> 
     assert first.session.current_plan.dropped_runs == ()
 
 
-def test_what_brim_says_itself_is_no_exchange(log: ConversationStore) -> None:
+def test_instructions_of_brim_are_not_an_exchange(log: ConversationStore) -> None:
     first = begun(log)
     first.add_message("reach the goal")
     answer(first, "well")
@@ -252,7 +252,7 @@ ACTIONS = ("say", "answer", "output", "back", "reset", "pin", "draft", "recall",
 
 
 @given(st.lists(st.sampled_from(ACTIONS), max_size=30))
-def test_whatever_happens_the_next_shell_finds_the_same(
+def test_any_sequence_of_changes_is_resumed_unchanged(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str]
 ) -> None:
     database = Database(tmp_path_factory.mktemp("state"))
@@ -282,7 +282,7 @@ def test_whatever_happens_the_next_shell_finds_the_same(
     database.close()
 
 
-def test_what_was_said_is_there_though_nothing_else_can_be_read(log: ConversationStore) -> None:
+def test_messages_survive_an_unreadable_state(log: ConversationStore) -> None:
     first = begun(log)
     first.add_message("one")
     answer(first, "two")

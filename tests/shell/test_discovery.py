@@ -154,7 +154,9 @@ def without_list(answers: Mapping[str, Any]) -> dict[str, Any]:
         (OTHER, ["mine"], "an OpenAI-compatible server at {}, mine"),
     ],
 )
-def test_servers_are_told_apart(answers: Mapping[str, Any], names: list[str], how: str) -> None:
+def test_kinds_of_servers_are_recognized(
+    answers: Mapping[str, Any], names: list[str], how: str
+) -> None:
     with serving(answers) as server:
         found = found_at(server)
     assert [each.name for each in found] == names
@@ -162,13 +164,13 @@ def test_servers_are_told_apart(answers: Mapping[str, Any], names: list[str], ho
     assert {each.model.endpoint for each in found} == {server.url}
 
 
-def test_a_model_is_asked_for_by_the_name_that_its_server_has_for_it() -> None:
+def test_a_model_is_requested_by_its_servers_name() -> None:
     with serving(LLAMA) as server:
         (found,) = found_at(server)
     assert found.model == ModelConfig(endpoint=server.url, model="/models/Small-1B.Q4.gguf")
 
 
-def test_only_the_first_models_of_a_server_are_named() -> None:
+def test_only_the_first_models_of_a_server_are_listed() -> None:
     many = {"/api/tags": {"models": [{"name": f"model-{n}"} for n in range(30)]}}
     with serving(many) as server:
         found = found_at(server)
@@ -197,14 +199,14 @@ def test_the_same_model_of_two_servers_has_two_names() -> None:
         b"\xff\xfe\x00",
     ],
 )
-def test_garbage_is_not_believed(answer: bytes) -> None:
+def test_invalid_responses_are_ignored(answer: bytes) -> None:
     with serving({"*": answer}) as server:
         assert found_at(server) == []
         assert server.asked
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 401, 403, 404, 500, 503])
-def test_only_a_plain_answer_counts(status: int) -> None:
+def test_only_a_successful_response_counts(status: int) -> None:
     with (
         serving(OTHER) as other,
         serving({"*": OTHER["/v1/models"]}, status=status, Location=other.url) as server,
@@ -224,37 +226,37 @@ def test_only_a_plain_answer_counts(status: int) -> None:
         b"",
     ],
 )
-def test_whatever_speaks_on_a_port_nothing_is_raised(said: bytes) -> None:
+def test_no_response_raises_an_error(said: bytes) -> None:
     with speaking(said) as port:
         assert find_models({}, ports=[port], timeout=PATIENT) == []
 
 
-def test_who_says_nothing_is_not_waited_for() -> None:
+def test_a_silent_server_times_out() -> None:
     with speaking(b"", hangs_up=False) as silent, serving(VLLM) as server:
         found = find_models({}, ports=[silent, server.port], timeout=2.0)
     assert [each.name for each in found] == ["Qwen/Q-7B"]
 
 
-def test_nothing_is_found_where_nobody_listens() -> None:
+def test_closed_ports_give_no_models() -> None:
     assert find_models({}, ports=[free_port(), free_port()], timeout=PATIENT) == []
 
 
 @pytest.mark.parametrize(
     "form", ["127.0.0.1:{}", "http://127.0.0.1:{}", "0.0.0.0:{}", ":{}", "localhost:{}/"]
 )
-def test_ollama_is_looked_for_where_the_environment_says(form: str) -> None:
+def test_ollama_host_is_used(form: str) -> None:
     with serving(OLLAMA) as server:
         found = find_models({"OLLAMA_HOST": form.format(server.port)}, ports=[], timeout=PATIENT)
     assert [each.name for each in found] == ["qwen3:8b", "llama3.2:latest"]
 
 
 @pytest.mark.parametrize("named", ["", " ", "http://[", "host:notaport", "ftp://x:1", "://"])
-def test_an_address_that_is_none_is_passed_over(named: str) -> None:
+def test_an_invalid_address_is_ignored(named: str) -> None:
     environment = {"OLLAMA_HOST": named, "OPENAI_BASE_URL": named}
     assert find_models(environment, ports=[], timeout=0.2) == []
 
 
-def test_a_key_stands_for_a_small_model_of_its_provider() -> None:
+def test_a_key_gives_a_small_model_of_its_provider() -> None:
     openai, anthropic = find_models({"OPENAI_API_KEY": "k1", "ANTHROPIC_API_KEY": "k2"}, ports=[])
     assert openai.model.endpoint == "https://api.openai.com/v1"
     assert openai.model.key_env == "OPENAI_API_KEY"
@@ -270,7 +272,7 @@ def test_a_key_stands_for_a_small_model_of_its_provider() -> None:
         assert "k2" not in repr(each)
 
 
-def test_another_address_for_the_key_is_asked_what_it_has() -> None:
+def test_another_base_url_is_queried_for_its_models() -> None:
     with serving(OTHER) as server:
         environment = {"OPENAI_API_KEY": "k1", "OPENAI_BASE_URL": f"{server.url}/v1/"}
         (found,) = find_models(environment, ports=[server.port], timeout=PATIENT)
@@ -278,14 +280,14 @@ def test_another_address_for_the_key_is_asked_what_it_has() -> None:
     assert set(server.keys) == {"Bearer k1"}
 
 
-def test_no_key_is_shown_to_a_server_that_nobody_named() -> None:
+def test_no_key_is_sent_to_a_default_port() -> None:
     keys = {"OPENAI_API_KEY": "k1", "ANTHROPIC_API_KEY": "k2", "LLAMA_API_KEY": "k3"}
     with serving(OTHER) as server, serving(OTHER, status=401) as closed:
         find_models(keys, ports=[server.port, closed.port], timeout=PATIENT)
     assert set(server.keys) == set(closed.keys) == {None}
 
 
-def test_a_real_llama_that_wants_a_key_is_found_with_it(llama: LocalServer) -> None:
+def test_a_llama_server_with_a_key_is_found(llama: LocalServer) -> None:
     port = int(llama.url.removesuffix("/v1").rpartition(":")[2])
     assert find_models({}, ports=[port], timeout=PATIENT) == []
     (found,) = find_models({"LLAMA_API_KEY": llama.key}, ports=[port], timeout=PATIENT)

@@ -77,14 +77,14 @@ def small(server: LocalServer, **settings: object) -> str:
     return "\n".join(["[models.small]", *rows])
 
 
-def test_what_is_installed_is_told(checked: Checked) -> None:
+def test_installed_extras_are_listed(checked: Checked) -> None:
     checks = checked()
     version = named(checks, "version")
     assert f"Python {sys.version_info.major}.{sys.version_info.minor}" in version.message
     assert named(checks, "extras").state == "ok"
 
 
-def test_a_real_model_is_well(checked: Checked, llama: LocalServer) -> None:
+def test_a_real_model_passes_all_checks(checked: Checked, llama: LocalServer) -> None:
     checks = checked(small(llama), SMALL_KEY=llama.key)
     assert is_healthy(checks)
     host = llama.url.removeprefix("http://").removesuffix("/v1")
@@ -99,14 +99,18 @@ def test_a_real_model_is_well(checked: Checked, llama: LocalServer) -> None:
     assert llama.key not in repr(checks)
 
 
-def test_a_window_above_the_servers_is_noticed(checked: Checked, llama: LocalServer) -> None:
+def test_a_window_larger_than_the_servers_is_a_warning(
+    checked: Checked, llama: LocalServer
+) -> None:
     window = named(checked(small(llama, window=9_000), SMALL_KEY=llama.key), "small: window")
     assert window.state == "warn"
     assert "9,000" in window.message
     assert window.advice == "set models.small.window = 2048, or remove it"
 
 
-def test_a_server_that_is_not_to_be_asked_is_not(checked: Checked, llama: LocalServer) -> None:
+def test_a_server_is_not_used_for_counting_if_disabled(
+    checked: Checked, llama: LocalServer
+) -> None:
     text = '[count]\nserver = "off"\n' + small(llama)
     counting = named(checked(text, SMALL_KEY=llama.key), "small: counting")
     assert counting.message.endswith("and the server is not used for counting (count.server)")
@@ -138,7 +142,7 @@ def test_a_key_that_a_server_repeats_is_masked(checked: Checked) -> None:
     assert "0815" not in repr(checks)
 
 
-def test_a_server_that_is_not_there_is_bad(checked: Checked) -> None:
+def test_an_unreachable_server_is_bad(checked: Checked) -> None:
     checks = checked(
         f'[models.x]\nendpoint = "http://127.0.0.1:{free_port()}"\nmodel = "gpt-5-mini"'
     )
@@ -149,14 +153,14 @@ def test_a_server_that_is_not_there_is_bad(checked: Checked) -> None:
     assert not is_healthy(checks)
 
 
-def test_a_model_that_the_server_does_not_have_is_bad(checked: Checked) -> None:
+def test_a_model_unknown_to_its_server_is_bad(checked: Checked) -> None:
     with serving(VLLM) as server:
         checks = checked(f'[models.x]\nendpoint = "{server.url}"\nmodel = "other"')
     assert named(checks, "x: server").state == "bad"
     assert named(checks, "x: server").advice == "it offers Qwen/Q-7B"
 
 
-def test_a_server_without_a_list_is_one_and_one_that_fails_is_none(checked: Checked) -> None:
+def test_a_missing_model_list_is_accepted_but_an_error_is_not(checked: Checked) -> None:
     text = '[models.x]\nendpoint = "{}"\nwindow = 8192'
     with serving({}) as server:
         listless = named(checked(text.format(server.url)), "x: server")
@@ -168,7 +172,7 @@ def test_a_server_without_a_list_is_one_and_one_that_fails_is_none(checked: Chec
     assert "out of order" in broken.message
 
 
-def test_what_nobody_knows_is_asked_of_the_user(checked: Checked) -> None:
+def test_an_unknown_window_or_price_comes_with_advice(checked: Checked) -> None:
     answer = {"/v1/models": {"data": [{"id": "unheard-of"}]}}
     with serving(answer) as server:
         checks = checked(f'[models.unheard-of]\nendpoint = "{server.url}"')
@@ -185,7 +189,7 @@ def test_a_model_without_a_server_is_bad_unless_it_is_the_embedded_one(checked: 
     assert named(checks, "model local") == CheckResult("model local", "ok", "is the embedded model")
 
 
-def test_every_mistake_in_a_file_is_told_with_its_line(checked: Checked) -> None:
+def test_every_configuration_error_is_listed_with_its_line(checked: Checked) -> None:
     checks = checked('[context]\npolicy = "stedy"\n[cots]\n')
     wrong = [check for check in checks if check.name == "configuration"]
     assert [check.state for check in wrong] == ["bad", "bad"]
@@ -193,7 +197,7 @@ def test_every_mistake_in_a_file_is_told_with_its_line(checked: Checked) -> None
     assert any("config.toml:3" in check.message for check in wrong)
 
 
-def test_a_file_that_is_not_trusted_is_named(checked: Checked) -> None:
+def test_an_untrusted_file_is_listed(checked: Checked) -> None:
     used, overlay = [
         check for check in checked("", project="[context]") if check.name == "configuration"
     ]
@@ -202,9 +206,7 @@ def test_a_file_that_is_not_trusted_is_named(checked: Checked) -> None:
     assert overlay.advice == "brim config trust"
 
 
-def test_what_runs_and_is_not_configured_is_found(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_unconfigured_local_servers_are_found(tmp_path: Path, environment: dict[str, str]) -> None:
     with serving(VLLM) as one, serving(VLLM) as other:
         text = f'[models.x]\nendpoint = "http://localhost:{one.port}/v1"\nmodel = "Qwen/Q-7B"'
         loaded = configured(tmp_path, text, environment)
@@ -217,7 +219,7 @@ def test_what_runs_and_is_not_configured_is_found(
     assert f'endpoint = "{other.url}", model = "Qwen/Q-7B"' in found.advice
 
 
-def test_the_embedded_model_is_offered_where_there_is_no_other(
+def test_the_embedded_model_is_suggested_if_there_is_no_other(
     checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: Path
 ) -> None:
     monkeypatch.setenv("BRIM_DATA", str(tmp_path / "data"))
@@ -230,7 +232,7 @@ def test_the_embedded_model_is_offered_where_there_is_no_other(
     assert named(checked(), "embedded model").state == "ok"
 
 
-def test_the_state_folder_is_the_users_own(checked: Checked, tmp_path: Path) -> None:
+def test_the_state_folder_must_be_private(checked: Checked, tmp_path: Path) -> None:
     folder = tmp_path / "state"
     assert "will be created" in named(checked(), "state folder").message
     assert not folder.exists()
@@ -244,7 +246,7 @@ def test_the_state_folder_is_the_users_own(checked: Checked, tmp_path: Path) -> 
     assert list(folder.iterdir()) == []
 
 
-def test_a_state_folder_that_cannot_be_is_bad(checked: Checked, tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_created_is_bad(checked: Checked, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         state = named(checked(BRIM_STATE=str(place)), "state folder")
@@ -252,7 +254,7 @@ def test_a_state_folder_that_cannot_be_is_bad(checked: Checked, tmp_path: Path) 
         assert state.advice == "set BRIM_STATE to another folder"
 
 
-def test_the_gateways_books_are_told_and_not_made(checked: Checked, tmp_path: Path) -> None:
+def test_the_account_store_is_checked_but_not_created(checked: Checked, tmp_path: Path) -> None:
     path = tmp_path / "state" / "accounts.sqlite3"
     later = named(checked(), "account store")
     assert (later.state, later.message) == ("ok", f"{path} will be created with the first key")
@@ -279,7 +281,7 @@ def test_the_gateways_books_are_told_and_not_made(checked: Checked, tmp_path: Pa
         ("broken.sqlite3", "broken.sqlite3 cannot be used"),
     ],
 )
-def test_books_that_do_not_open_are_bad(
+def test_an_account_store_that_does_not_open_is_bad(
     checked: Checked, tmp_path: Path, store: str, reason: str
 ) -> None:
     (tmp_path / "broken.sqlite3").write_text("no books, " * 1_000)
@@ -290,7 +292,7 @@ def test_books_that_do_not_open_are_bad(
     assert "hush" not in repr(books)
 
 
-def test_a_check_is_a_line_and_its_advice_another() -> None:
+def test_a_check_and_its_advice_take_one_line_each() -> None:
     assert list(format_check(CheckResult("extras", "warn", "none", "pip install"))) == [
         "warn  extras               none",
         "                           pip install",
@@ -360,7 +362,7 @@ def test_the_command_ends_with_1_if_something_is_bad(
     assert "Traceback" not in wrong.stderr
 
 
-def test_it_works_without_any_extra_and_says_which_is_missing(
+def test_it_works_without_any_extra_and_lists_missing_ones(
     doctor: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     without = "import sys; sys.modules.update(httptools=None, splintr=None, mcp=None)"
@@ -374,7 +376,7 @@ def test_it_works_without_any_extra_and_says_which_is_missing(
     assert "bad   model x              Connecting to servers needs httptools" in done.stdout
 
 
-def test_an_encoding_that_lacks_characters_is_noticed(
+def test_an_encoding_other_than_utf8_is_a_warning(
     doctor: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     done = doctor("", PYTHONIOENCODING="latin-1")

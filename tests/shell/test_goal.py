@@ -87,7 +87,7 @@ def test_verdicts(text: str, kind: str, words: str) -> None:
 
 
 @given(st.text(alphabet="GOAL: completeblocked`~*_.-\n\r x", max_size=60))
-def test_only_a_line_that_names_it_ends_a_goal(text: str) -> None:
+def test_only_a_verdict_line_ends_a_goal(text: str) -> None:
     found = parse_verdict(text)
     if found.kind != "open":
         assert any(
@@ -102,12 +102,12 @@ def test_only_a_line_that_names_it_ends_a_goal(text: str) -> None:
     st.sampled_from(["complete", "blocked"]),
     st.text(alphabet="abc \n.", max_size=40),
 )
-def test_a_line_of_its_own_always_counts(before: str, kind: str, after: str) -> None:
+def test_a_verdict_on_its_own_line_always_counts(before: str, kind: str, after: str) -> None:
     found = parse_verdict(f"{before}\nGOAL: {kind}\n{after}")
     assert found == GoalVerdict(kind, after.strip())  # type: ignore[arg-type]
 
 
-def test_the_model_is_told_what_counts() -> None:
+def test_the_instructions_contain_valid_verdicts() -> None:
     told = build_goal_instructions("make the tests pass")
     for kind in ("complete", "blocked"):
         assert f"`GOAL: {kind}`" in told
@@ -119,7 +119,7 @@ def goal(**limits: int | Decimal) -> Goal:
     return Goal(GoalLimits(**limits))  # type: ignore[arg-type]
 
 
-def test_it_goes_on_while_something_is_done() -> None:
+def test_a_goal_continues_while_the_model_acts() -> None:
     ours = goal()
     for _ in range(20):
         ours.add_step(StepUsage(100, Decimal("0.001")), OPEN, acted=True)
@@ -150,13 +150,13 @@ def test_limits(
     assert ours.progress.startswith(f"step {steps} of ")
 
 
-def test_what_the_model_says_goes_before_the_limits() -> None:
+def test_a_verdict_takes_precedence_over_limits() -> None:
     ours = goal(max_steps=1)
     ours.add_step(StepUsage(1), GoalVerdict("complete", "All is done."), acted=True)
     assert (ours.ended, ours.reason) == ("complete", "All is done.")
 
 
-def test_a_model_that_only_talks_is_stopped() -> None:
+def test_a_model_that_never_acts_is_stopped() -> None:
     ours = goal()
     for acted in (False, False, True, False, False):
         ours.add_step(StepUsage(1), OPEN, acted=acted)
@@ -166,14 +166,14 @@ def test_a_model_that_only_talks_is_stopped() -> None:
     assert ours.reason == f"{MAX_IDLE_REPLIES} replies in a row without an action"
 
 
-def test_the_first_end_stays() -> None:
+def test_only_the_first_ending_counts() -> None:
     ours = goal()
     ours.end("interrupted")
     ours.end("failed", "later")
     assert (ours.ended, ours.reason) == ("interrupted", "")
 
 
-def test_progress_is_of_the_step_that_comes() -> None:
+def test_progress_shows_the_next_step() -> None:
     ours = goal()
     ours.add_step(StepUsage(6_000, Decimal("0.01")), OPEN, acted=True)
     ours.add_step(StepUsage(6_400, Decimal("0.01")), OPEN, acted=True)
@@ -189,7 +189,7 @@ def test_progress_is_of_the_step_that_comes() -> None:
         ([None, Decimal("0.25")], " · at least $0.25 of $1.00"),
     ],
 )
-def test_a_price_that_is_not_known_is_not_zero(costs: list[Decimal | None], said: str) -> None:
+def test_an_unknown_price_is_not_zero(costs: list[Decimal | None], said: str) -> None:
     ours = goal()
     for cost in costs:
         ours.add_step(StepUsage(10, cost), OPEN, acted=True)
@@ -208,7 +208,7 @@ def test_a_price_that_is_not_known_is_not_zero(costs: list[Decimal | None], said
         ("failed", "The server is gone.", "goal failed: The server is gone. · "),
     ],
 )
-def test_how_it_ended_is_said(ending: Ending, words: str, says: str) -> None:
+def test_the_summary_describes_the_ending(ending: Ending, words: str, says: str) -> None:
     ours = goal()
     ours.add_step(StepUsage(10), OPEN, acted=True)
     ours.end(ending, words)
@@ -222,7 +222,7 @@ def test_the_limits_of_the_configuration_are_the_same() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.booleans()), max_size=60))
-def test_it_always_ends_within_its_limits(steps: list[tuple[int, bool]]) -> None:
+def test_a_goal_always_ends_within_its_limits(steps: list[tuple[int, bool]]) -> None:
     ours = goal(max_steps=10, max_tokens=20_000)
     for tokens, acted in steps:
         if ours.ended is not None:

@@ -57,7 +57,7 @@ def test_a_goal_is_reached(home: Home) -> None:
     assert ended(home) == [("complete", "It is made.")]
 
 
-def test_a_goal_that_is_blocked_and_what_it_destroys_on_the_way(home: Home) -> None:
+def test_a_blocked_goal_confirms_destructive_commands(home: Home) -> None:
     for name in ("kept", "lost"):
         (home.folder / name).mkdir()
     answers = [
@@ -83,7 +83,7 @@ def test_a_goal_that_is_blocked_and_what_it_destroys_on_the_way(home: Home) -> N
     assert ended(home) == [("blocked", "nobody lets me")]
 
 
-def test_limits_end_it(home: Home) -> None:
+def test_limits_end_a_goal(home: Home) -> None:
     with ScriptedServer("CMD: true") as provider, ScriptedServer("CMD: true") as free:
         other = f'[models.free]\nendpoint = "{free.url}"\nmodel = "own"\nwindow = 9000\n'
         home.configure(provider, PRICE, other + "[goal]", "max_steps = 2")
@@ -104,7 +104,7 @@ def test_limits_end_it(home: Home) -> None:
             assert "stopped at its cost limit (goal.max_dollars)" in shell.do(f":goal {GOAL}")
 
 
-def test_three_answers_without_an_action_end_it(home: Home) -> None:
+def test_three_replies_without_an_action_end_a_goal(home: Home) -> None:
     with ScriptedServer("I could do that.") as provider:
         home.configure(provider)
         with home.shell() as shell:
@@ -119,7 +119,7 @@ def test_three_answers_without_an_action_end_it(home: Home) -> None:
     assert words == "hello there, how are you?"
 
 
-def test_ctrl_c_ends_it_wherever_it_is(home: Home) -> None:
+def test_ctrl_c_ends_a_goal_at_any_point(home: Home) -> None:
     (home.folder / "kept").mkdir()
     (home.folder / "log").write_text("begun\n")  # of one process: shells can miss an interrupt
     hold = threading.Event()
@@ -158,7 +158,7 @@ def test_ctrl_c_ends_it_wherever_it_is(home: Home) -> None:
     assert [why for why, _ in ended(home)] == ["interrupted"] * 3
 
 
-def test_a_model_that_fails_ends_it_and_the_words_are_not_lost(home: Home) -> None:
+def test_a_failing_model_ends_a_goal_and_restores_the_line(home: Home) -> None:
     fault = ErrorReply(401, "no such key")
     with ScriptedServer([fault, "CMD: echo one", fault, "Fine."]) as provider:
         home.configure(provider)
@@ -177,7 +177,7 @@ def test_a_model_that_fails_ends_it_and_the_words_are_not_lost(home: Home) -> No
     assert any("$ echo one\none" in text for text in told)
 
 
-def test_a_shell_that_is_killed_on_the_way_is_out_of_it_when_it_goes_on(home: Home) -> None:
+def test_goal_mode_does_not_survive_a_killed_shell(home: Home) -> None:
     hold = threading.Event()
     with ScriptedServer(["CMD: echo one", TextReply("Well, well", hold=hold), "Fine."]) as provider:
         home.configure(provider)

@@ -86,7 +86,7 @@ def over_http() -> Iterator[tuple[subprocess.Popen[bytes], McpConfig]]:
 # What a server offers
 
 
-def test_tools_are_offered_under_names_of_their_server(stdio: McpServers) -> None:
+def test_tools_are_offered_with_their_servers_name(stdio: McpServers) -> None:
     tools = {tool.name: tool for tool in stdio.tools}
     assert {"add", "fail", "slow", "big", "structured"} <= tools.keys()
     add = tools["add"]
@@ -97,7 +97,7 @@ def test_tools_are_offered_under_names_of_their_server(stdio: McpServers) -> Non
     assert function["parameters"]["required"] == ["a", "b"]
 
 
-def test_hints_are_taken_where_they_are_given(stdio: McpServers) -> None:
+def test_hints_of_a_server_are_used(stdio: McpServers) -> None:
     hints = {tool.name: (tool.is_read_only, tool.is_destructive) for tool in stdio.tools}
     assert hints["add"] == (True, None)
     assert hints["slow"] == (False, True)
@@ -108,7 +108,7 @@ names = st.text(min_size=1, max_size=80)
 
 
 @given(st.lists(st.tuples(names, names), unique=True, max_size=20))
-def test_offered_names_are_unique_and_taken_by_all_providers(pairs: list[tuple[str, str]]) -> None:
+def test_offered_names_are_unique_and_valid_for_all_providers(pairs: list[tuple[str, str]]) -> None:
     offered = [offered_name(server, name) for server, name in pairs]
     assert len(set(offered)) == len(pairs)
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in offered)
@@ -124,7 +124,7 @@ def test_offered_names_are_unique_and_taken_by_all_providers(pairs: list[tuple[s
         (("a", "b" * 64 + "c"), ("a", "b" * 64 + "d")),
     ],
 )
-def test_names_that_look_alike_stay_apart(one: tuple[str, str], other: tuple[str, str]) -> None:
+def test_similar_names_stay_distinct(one: tuple[str, str], other: tuple[str, str]) -> None:
     assert offered_name(*one) != offered_name(*other)
 
 
@@ -134,7 +134,7 @@ def test_plain_names_stay_readable() -> None:
     assert len(offered_name("files", "r" * 100)) == LONGEST_NAME
 
 
-def test_a_tool_without_arguments_says_so() -> None:
+def test_a_tool_without_arguments_has_an_empty_schema() -> None:
     listed = types.Tool(name="now", title="The time", input_schema={"type": "object"})
     function = tool_of("clock", listed).definition["function"]
     assert function["parameters"] == {"type": "object", "properties": {}}
@@ -157,7 +157,7 @@ def test_a_tool_without_arguments_says_so() -> None:
         ("variable", {"name": "PATH"}, "/", False),
     ],
 )
-def test_a_call_gives_text(
+def test_a_call_returns_text(
     stdio: McpServers, name: str, arguments: dict[str, Any], text: str, is_error: bool
 ) -> None:
     result = stdio.call(f"own__{name}", arguments)
@@ -165,14 +165,14 @@ def test_a_call_gives_text(
     assert result.is_error is is_error
 
 
-def test_a_tool_that_is_not_there_is_named(stdio: McpServers) -> None:
+def test_an_unknown_tool_is_an_error_result(stdio: McpServers) -> None:
     result = stdio.call("own__ad", {})
     assert result.is_error
     assert "own__ad;" in result.text
     assert "own__add" in result.text
 
 
-def test_keys_of_models_are_not_handed_to_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_keys_are_not_passed_to_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("TZ", "UTC")
     with McpServers(timeout=60) as servers:
@@ -181,7 +181,7 @@ def test_keys_of_models_are_not_handed_to_servers(monkeypatch: pytest.MonkeyPatc
         assert servers.call("own__variable", {"name": "TZ"}).text == "UTC"
 
 
-def test_complaints_go_to_the_log(
+def test_standard_error_goes_to_the_log(
     stdio: McpServers, log: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     stdio.call("own__variable", {"name": "SOME_NAME"})
@@ -190,7 +190,7 @@ def test_complaints_go_to_the_log(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_tool_that_takes_too_long_is_given_up_and_its_server_stays(log: Path) -> None:
+def test_a_slow_tool_times_out_and_its_server_stays_connected(log: Path) -> None:
     with McpServers(log=log, timeout=60, patience=0.5) as servers:
         servers.connect("own", program(str(SCRIPT)))
         result = servers.call("own__slow", {"seconds": 1_000})
@@ -198,7 +198,7 @@ def test_a_tool_that_takes_too_long_is_given_up_and_its_server_stays(log: Path) 
         assert servers.states()[0].is_connected
 
 
-def test_new_tools_of_a_server_are_learned(stdio: McpServers) -> None:
+def test_new_tools_of_a_server_are_listed(stdio: McpServers) -> None:
     assert not stdio.call("own__grow", {}).is_error
     until(lambda: "own__grown" in [tool.offered for tool in stdio.tools])
     assert stdio.call("own__grown", {}) == ToolResult("new")
@@ -239,7 +239,7 @@ with McpServers(log=log, timeout=60) as servers:
 """
 
 
-def test_ctrl_c_stops_the_waiting_and_the_servers_stay(tmp_path: Path) -> None:
+def test_ctrl_c_cancels_a_call_and_the_servers_stay_connected(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CTRL_C, SCRIPT, tmp_path / "log"],
         capture_output=True,
@@ -294,7 +294,7 @@ def test_contents_become_text(content: list[Any], structured: object, said: str)
     assert result_of(answer) == ToolResult(said)
 
 
-def test_a_failure_without_words_is_named() -> None:
+def test_a_failure_without_a_message_is_described() -> None:
     answer = types.CallToolResult(content=[], is_error=True)
     assert result_of(answer) == ToolResult("[failed without a message]", is_error=True)
 
@@ -302,7 +302,7 @@ def test_a_failure_without_words_is_named() -> None:
 # Coming and going
 
 
-def test_servers_come_in_their_order_and_go_one_by_one() -> None:
+def test_servers_keep_their_order_and_disconnect_one_by_one() -> None:
     with McpServers(timeout=60) as servers:
         assert (servers.tools, servers.states()) == ((), ())
         first = servers.connect("first", program("-c", OLD))
@@ -332,7 +332,7 @@ def lives(pid: Path) -> bool:
     return True
 
 
-def test_closing_ends_what_was_started(tmp_path: Path) -> None:
+def test_closing_ends_started_processes(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     with McpServers(timeout=60) as servers:
         servers.connect("old", program("-c", telling(pid)))
@@ -340,7 +340,7 @@ def test_closing_ends_what_was_started(tmp_path: Path) -> None:
     assert not lives(pid)
 
 
-def test_a_server_over_http_is_like_any_other(over_http: tuple[Any, McpConfig]) -> None:
+def test_a_server_over_http_works_like_a_local_one(over_http: tuple[Any, McpConfig]) -> None:
     child, config = over_http
     with McpServers(timeout=60) as servers:
         offered = [tool.offered for tool in servers.connect("web", config)]
@@ -362,7 +362,7 @@ def portals() -> list[Thread]:
     return [thread for thread in enumerate_threads() if thread.name == "brim-portal"]
 
 
-def test_several_are_connected_at_once() -> None:
+def test_several_servers_connect_concurrently() -> None:
     before = len(portals())
     with McpServers(timeout=60) as servers:
         names = [f"s{number}" for number in range(6)]
@@ -373,7 +373,7 @@ def test_several_are_connected_at_once() -> None:
         assert len(portals()) == before + 1
 
 
-def test_closing_does_not_wait_for_a_server_that_does_not_come() -> None:
+def test_closing_does_not_wait_for_a_connecting_server() -> None:
     servers = McpServers(timeout=600)
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(servers.connect, "silent", shell("while read -r; do :; done"))
@@ -440,30 +440,30 @@ def old() -> Iterator[McpServers]:
         yield servers
 
 
-def test_all_pages_of_a_list_are_read_and_other_lines_passed_over(old: McpServers) -> None:
+def test_all_pages_of_a_tool_list_are_read_and_other_lines_ignored(old: McpServers) -> None:
     assert [tool.name for tool in old.tools][:5] == ["echo", "refuse", "nonsense", "leave", "more"]
     assert old.call("old__echo", {"a": 1}) == ToolResult('{"a": 1}')
 
 
-def test_what_a_server_refuses_is_a_result_without_its_secrets(old: McpServers) -> None:
+def test_an_error_of_a_server_is_a_result_without_secrets(old: McpServers) -> None:
     assert old.call("old__refuse", {}) == ToolResult(
         "old returned an error: I will not, for …", is_error=True
     )
 
 
-def test_an_answer_that_is_none_is_a_result(old: McpServers) -> None:
+def test_an_invalid_response_is_an_error_result(old: McpServers) -> None:
     result = old.call("old__nonsense", {})
     assert result.is_error
     assert result.text.startswith("nonsense of old: ")
     assert old.call("old__echo", {}) == ToolResult("{}")
 
 
-def test_an_old_server_says_by_itself_that_its_tools_changed(old: McpServers) -> None:
+def test_an_old_server_notifies_about_changed_tools(old: McpServers) -> None:
     assert old.call("old__more", {}) == ToolResult("[no output]")
     until(lambda: "extra" in [tool.name for tool in old.tools])
 
 
-def test_a_server_that_dies_in_a_call_is_gone_until_it_is_connected_again(tmp_path: Path) -> None:
+def test_a_server_that_exits_in_a_call_stays_disconnected_until_reconnected(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with McpServers(log=log, timeout=60) as servers:
         servers.connect("old", program("-c", OLD))
@@ -480,7 +480,7 @@ def test_a_server_that_dies_in_a_call_is_gone_until_it_is_connected_again(tmp_pa
         assert servers.call("old__echo", {}) == ToolResult("{}")
 
 
-def test_a_server_that_died_meanwhile_is_noticed_at_the_next_call(tmp_path: Path) -> None:
+def test_a_server_that_exited_is_noticed_at_the_next_call(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     with McpServers(timeout=60) as servers:
         servers.connect("old", program("-c", telling(pid)))
@@ -510,7 +510,7 @@ def shell(script: str) -> McpConfig:
         (McpConfig(url="http://127.0.0.1:9/mcp?k=v"), ConnectionFailedError, "127.0.0.1:9 cannot"),
     ],
 )
-def test_what_cannot_be_connected_is_told_in_a_sentence(
+def test_connection_errors_are_one_sentence(
     config: McpConfig, kind: type[BrimError], words: str, tmp_path: Path
 ) -> None:
     with McpServers(log=tmp_path / "log", timeout=60) as servers:
@@ -527,7 +527,9 @@ def test_what_cannot_be_connected_is_told_in_a_sentence(
         ("echo hello; while read -r; do :; done", ProviderError, "prints something other than"),
     ],
 )
-def test_what_does_not_answer_is_given_up(script: str, kind: type[BrimError], words: str) -> None:
+def test_a_server_that_does_not_respond_times_out(
+    script: str, kind: type[BrimError], words: str
+) -> None:
     with McpServers(timeout=2) as servers:
         with pytest.raises(kind, match=words):
             servers.connect("strange", shell(script))
@@ -573,7 +575,7 @@ def website() -> Iterator[str]:
         ("/200/application/json", ProviderError, "does not seem to be an MCP server"),
     ],
 )
-def test_an_address_of_something_else(
+def test_a_url_of_something_else_is_an_error(
     website: str, path: str, kind: type[BrimError], words: str
 ) -> None:
     config = McpConfig(url=website + path, headers={"X-Key": SECRET})
@@ -623,7 +625,7 @@ class OldOverHttp(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_server_that_has_forgotten_the_session_is_gone() -> None:
+def test_a_lost_session_disconnects_the_server() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), OldOverHttp) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         with McpServers(timeout=30) as servers:
@@ -638,7 +640,7 @@ def test_a_server_that_has_forgotten_the_session_is_gone() -> None:
         server.shutdown()
 
 
-def test_the_way_out_is_that_of_the_environment(
+def test_the_proxy_of_the_environment_is_used(
     website: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", website)
@@ -650,13 +652,13 @@ def test_the_way_out_is_that_of_the_environment(
         servers.connect("web", config)
 
 
-def test_no_proxy_leads_back_to_this_machine(website: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_addresses_bypass_the_proxy(website: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with McpServers(timeout=30) as servers, pytest.raises(AuthenticationError):
         servers.connect("web", McpConfig(url=f"{website}/401/text/html"))
 
 
-def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_log_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with McpServers(log=tmp_path / "file" / "log") as servers:
         with pytest.raises(InputError, match=r"the log .* cannot be written"):

@@ -65,7 +65,7 @@ def rows(text: str, *names: str) -> Iterable[bool]:
     return [any(name in line.split() for line in lines) for name in names]
 
 
-def test_calls_are_asked_about_as_the_user_wants(home: Home, over_http: Any) -> None:
+def test_calls_are_confirmed_by_the_user(home: Home, over_http: Any) -> None:
     _, web = over_http
     dangerous = ToolCallReply(
         "tests__variable", {"name": "HOME", "command": f"{'a ' * 999}; rm -rf x"}
@@ -141,7 +141,7 @@ def test_calls_are_asked_about_as_the_user_wants(home: Home, over_http: Any) -> 
     ]
 
 
-def test_whatever_goes_wrong_every_call_has_its_result(home: Home) -> None:
+def test_every_call_gets_a_result_whatever_fails(home: Home) -> None:
     odd = unreadable(
         ("tests__nothing", "{}"), ("tests__add", '{"a": 2,'), ("tests__add", "[2, 3]"),
         ("tests__add", '{"a": "x"}'), ("tests__fail", ""),
@@ -205,7 +205,7 @@ def test_ctrl_c_in_a_slow_tool(home: Home) -> None:
     assert not (home.folder / "made").exists(), "no command of what was stopped is run"
 
 
-def test_what_does_not_fit_is_named_and_not_offered(home: Home) -> None:
+def test_tools_that_do_not_fit_are_listed_and_not_offered(home: Home) -> None:
     with ScriptedServer("Hello.") as small, ScriptedServer("Hello.") as large:
         second = f'[models.large]\nendpoint = "{large.url}"\nwindow = 64000\n'
         home.configure(small, second, server(), window=1_000)

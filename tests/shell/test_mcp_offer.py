@@ -81,7 +81,7 @@ TOOLS = (
         ),
     ],
 )
-def test_whole_servers_come_before_single_tools(
+def test_whole_servers_are_offered_before_single_tools(
     room: int, names: str, sizes: dict[str, int], left_out: tuple[str, ...]
 ) -> None:
     made = choose_tools(TOOLS, room=room, size=size)
@@ -89,7 +89,7 @@ def test_whole_servers_come_before_single_tools(
     assert (made.sizes, made.left_out) == (sizes, left_out)
 
 
-def test_without_tools_there_is_nothing() -> None:
+def test_without_tools_the_offer_is_empty() -> None:
     assert choose_tools((), room=0, size=size) == ToolOffer((), {}, ())
 
 
@@ -97,7 +97,7 @@ numbers = st.integers(min_value=1, max_value=300)
 
 
 @given(st.lists(st.lists(numbers, min_size=1, max_size=4), max_size=5), st.integers(-5, 1_000))
-def test_an_offer_fits_adds_up_and_forgets_nothing(servers: list[list[int]], room: int) -> None:
+def test_an_offer_fits_adds_up_and_covers_every_tool(servers: list[list[int]], room: int) -> None:
     tools = [
         tool(f"s{server}", f"t{place}", tokens)
         for server, sizes in enumerate(servers)

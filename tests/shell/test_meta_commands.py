@@ -19,7 +19,7 @@ WORDLESS = ("usage", "models", "doctor", "reset", "undo", "retry", "edit")
 
 
 @pytest.mark.parametrize("name", WORDLESS)
-def test_a_command_without_words_refuses_them(name: str) -> None:
+def test_a_command_without_arguments_rejects_them(name: str) -> None:
     COMMANDS[name].check("")
     with pytest.raises(InputError, match=f":{name} takes no argument: 'x y'. Leave it out."):
         COMMANDS[name].check("x y")
@@ -37,7 +37,7 @@ def test_a_command_without_words_refuses_them(name: str) -> None:
         ("rolling", ("", "on", "off"), "perhaps", "Unknown argument: 'perhaps'. Use on or off."),
     ],
 )
-def test_a_command_with_fixed_words_takes_no_others(
+def test_a_command_with_fixed_arguments_rejects_others(
     name: str, taken: tuple[str, ...], wrong: str, said: str
 ) -> None:
     for words in taken:
@@ -48,13 +48,13 @@ def test_a_command_with_fixed_words_takes_no_others(
 
 
 @pytest.mark.parametrize("name", ["tokens", "goal", "export"])
-def test_missing_words_are_told_with_an_example(name: str) -> None:
+def test_a_missing_argument_is_an_error_with_an_example(name: str) -> None:
     COMMANDS[name].check("anything goes")
     with pytest.raises(InputError, match=rf"^The .* is missing\. Example: :{name} "):
         COMMANDS[name].check("")
 
 
-def test_what_has_to_be_given_is_asked_for() -> None:
+def test_every_required_argument_has_an_error_message() -> None:
     needs_words = {name for name, one in COMMANDS.items() if one.usage[:1] not in ("", "[")}
     told = {name for name, one in COMMANDS.items() if one.missing}
     assert needs_words == told | {"recall"}, "which wants a number"
@@ -82,7 +82,7 @@ def test_choices() -> None:
         check_choice("b", "a")
 
 
-def test_habits_of_other_shells() -> None:
+def test_names_of_other_shells_are_handled() -> None:
     assert names()["clear"] is names()["new"] is COMMANDS["reset"]
     assert names()["exit"] is COMMANDS["quit"]
     with pytest.raises(InputError, match="History expansion"):
@@ -95,18 +95,18 @@ def drawn(width: int) -> list[str]:
     return file.getvalue().splitlines()
 
 
-def test_the_overview_names_every_command_once() -> None:
+def test_the_overview_lists_every_command_once() -> None:
     listed = [name for group in GROUPS.values() for name in group]
     assert sorted(listed) == sorted(COMMANDS)
 
 
-def test_the_page_about_the_shell_names_every_command() -> None:
+def test_the_shell_page_lists_every_command() -> None:
     page = (Path(__file__).parents[2] / "docs/shell.md").read_text("utf-8")
     assert set(COMMANDS) <= set(re.findall(r"`:(\w+)", page))
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
-def test_the_overview_is_whole_and_cut_nowhere(width: int) -> None:
+def test_the_overview_is_never_truncated(width: int) -> None:
     lines = drawn(width)
     assert all(len(line) <= width for line in lines)
     text = "\n".join(lines)
@@ -120,7 +120,7 @@ def test_the_overview_takes_one_screen() -> None:
     assert len(drawn(100)) <= 30
 
 
-def test_what_a_turn_says_in_a_list() -> None:
+def test_turns_are_described_in_one_line() -> None:
     calls = [{"function": {"name": "read"}}, {"function": {"name": "write"}}]
     assert (
         _describe_turn({"role": "assistant", "content": "", "tool_calls": calls})

@@ -38,13 +38,13 @@ def books(*, cap: str | None = None) -> Ledger:
     return ledger
 
 
-def test_without_a_terminal_the_detail_is_the_ledgers_own() -> None:
+def test_without_a_terminal_the_detail_is_the_ledgers_text() -> None:
     ledger = books()
     assert drawn(cost_detail(ledger, 1_234), width=30) == ledger.format_table(1_234) + "\n"
     assert drawn(cost_detail(Ledger(), 0)) == Ledger().format_table(0) + "\n"
 
 
-def test_on_a_terminal_it_says_the_same() -> None:
+def test_on_a_terminal_the_detail_has_the_same_content() -> None:
     ledger = books()
     lines = seen(cost_detail(ledger, 1_234)).splitlines()
     assert [line.split() for line in lines] == [
@@ -66,7 +66,7 @@ def test_it_is_never_wider_than_the_screen(width: int) -> None:
     assert "$0.000598" in seen(cost_detail(books()), width)
 
 
-def test_colours_only_where_they_are_wanted() -> None:
+def test_colors_are_used_only_if_supported() -> None:
     shown = cost_detail(books())
     coloured: dict[str, Any] = {"force_terminal": True, "color_system": "standard"}
     assert re.search(r"\x1b\[32m *\$0\.000598", drawn(shown, **coloured))
@@ -105,7 +105,7 @@ def test_usage_lists_the_last_requests() -> None:
     assert "\x1b" not in drawn(usage(requests()))
 
 
-def test_usage_of_nothing_is_zeros() -> None:
+def test_usage_without_requests_is_zero() -> None:
     assert seen(usage(RequestLog())) == "0 requests, 0 trimmed, 0% of the limit used on average\n"
     log = RequestLog()
     log.add(LoggedRequest(0, "m", "main", 1, 1, 10, False, 0))

@@ -54,7 +54,7 @@ LINES = "".join(f"line {number}\r\n" for number in range(60))
         (LINES + "\x1b[99Atop", LINES.replace("\r", "").replace("line 37\n", "tope 37\n")),
     ],
 )
-def test_a_reader_sees(sent: str, seen: str) -> None:
+def test_the_text_is_what_a_user_would_see(sent: str, seen: str) -> None:
     assert clean_output(sent.encode()) == seen
 
 
@@ -71,9 +71,7 @@ def lines_of(picture: str) -> list[str]:
 @pytest.mark.parametrize("rows", [3, 10, 11, 15])
 @pytest.mark.parametrize("end", ["", "\r\n", "\x1b[J"])
 @pytest.mark.parametrize("clears", ["", "\x1b[2J"])
-def test_of_pictures_painted_over_each_other_the_last_is_left(
-    rows: int, end: str, clears: str
-) -> None:
+def test_only_the_last_of_repainted_pictures_is_kept(rows: int, end: str, clears: str) -> None:
     cleaner = OutputCleaner(height=10)
     pictures = "".join(painted(number, rows, end) + clears for number in range(50))
     last = painted(50, rows)
@@ -81,7 +79,7 @@ def test_of_pictures_painted_over_each_other_the_last_is_left(
     assert seen.split("\n") == ["before", *lines_of(last), "after"]
 
 
-def test_a_picture_that_grows_with_its_terminal_is_left_once() -> None:
+def test_a_picture_repainted_after_a_resize_is_kept_once() -> None:
     cleaner = OutputCleaner(height=10)
     seen = cleaner.feed("".join(painted(number, 10) for number in range(5)).encode())
     cleaner.resize(width=80, height=40)
@@ -91,7 +89,7 @@ def test_a_picture_that_grows_with_its_terminal_is_left_once() -> None:
     assert seen.split("\n") == [*lines_of(painted(9, 20)), ""]
 
 
-def test_a_long_output_after_a_cleared_screen_is_no_picture() -> None:
+def test_long_output_after_clearing_the_screen_is_not_a_picture() -> None:
     numbers = "".join(f"{number}\r\n" for number in range(500))
     cleaner = OutputCleaner(height=10)
     sent = f"\x1b[H\x1b[2J{numbers}\x1b[H\x1b[2Jdone"
@@ -100,16 +98,16 @@ def test_a_long_output_after_a_cleared_screen_is_no_picture() -> None:
     assert handed.endswith("\ndone")
 
 
-def test_bytes_that_are_no_text_are_replaced() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     assert clean_output(b"a\xff\xfe\x80b") == "a\ufffd\ufffd\ufffdb"
 
 
-def test_a_line_without_end_is_neither_lost_nor_broken() -> None:
+def test_a_very_long_line_is_neither_lost_nor_split() -> None:
     text = "0123456789" * LONGEST
     assert clean_output(text.encode()) == text
 
 
-def test_what_has_left_the_screen_is_handed_out_at_once() -> None:
+def test_scrolled_lines_are_returned_immediately() -> None:
     cleaner = OutputCleaner(height=10)
     out = cleaner.feed(b"line\r\n" * 100_000)
     assert out.count("\n") >= 99_990
@@ -131,7 +129,7 @@ def test_what_has_left_the_screen_is_handed_out_at_once() -> None:
         (b"\x1b[?1049h\x1b[31m\x0e\x1bc", b""),
     ],
 )
-def test_the_terminal_is_put_right(sent: bytes, repairs: bytes) -> None:
+def test_terminal_modes_are_restored(sent: bytes, repairs: bytes) -> None:
     cleaner = OutputCleaner()
     cleaner.feed(sent)
     assert cleaner.repairs == repairs
@@ -160,9 +158,7 @@ PIECES = st.lists(
 
 @given(sent=PIECES, cuts=st.lists(st.integers(0, 400), max_size=20), height=st.integers(1, 8))
 @example(sent=b"\x1b[H\x1b[2J\n\n\n\x1b[J", cuts=[3], height=2)
-def test_how_the_bytes_are_cut_makes_no_difference(
-    sent: bytes, cuts: list[int], height: int
-) -> None:
+def test_splitting_the_bytes_makes_no_difference(sent: bytes, cuts: list[int], height: int) -> None:
     whole, pieces = OutputCleaner(height=height), OutputCleaner(height=height)
     edges = [0, *sorted(cuts), len(sent)]
     parts = [pieces.feed(sent[a:b]) for a, b in pairwise(edges)]

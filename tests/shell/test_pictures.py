@@ -40,7 +40,7 @@ def test_what_is_on_the_screen_is_in_the_picture() -> None:
     assert ElementTree.fromstring(drawn).get("aria-label") == "a title & more"
 
 
-def test_signs_stand_in_their_columns() -> None:
+def test_characters_are_in_their_columns() -> None:
     lengths = [float(length) for length in re.findall(r'textLength="([^"]*)"', svg(SCREEN, "", 40))]
     assert lengths == [SIGN_WIDTH * columns for columns in (4, 7, 3, 2, 2, 5, 2)]
 

@@ -29,14 +29,14 @@ def lines(folder: Path, **options: int) -> list[str]:
     return build_tree(folder, **options).text.splitlines()
 
 
-def test_folders_come_first_and_stand_a_space_deeper(tmp_path: Path) -> None:
+def test_folders_come_first_and_levels_are_indented(tmp_path: Path) -> None:
     made(tmp_path, "b.py", "A.py", "src/brim/api.py", "src/x.py", "docs/")
     assert build_tree(tmp_path) == ProjectTree(
         "docs/\nsrc/\n brim/\n  api.py\n x.py\nA.py\nb.py", files=4, folders=3, left_out=0
     )
 
 
-def test_a_level_below_the_depth_is_not_looked_at(tmp_path: Path) -> None:
+def test_levels_below_the_depth_are_not_read(tmp_path: Path) -> None:
     made(tmp_path, "a/b/c/d.py", "a/e.py")
     assert lines(tmp_path, depth=1) == ["a/"]
     assert lines(tmp_path, depth=2) == ["a/", " b/", " e.py"]
@@ -59,21 +59,21 @@ def test_what_git_ignores_is_not_shown(tmp_path: Path, ignore: str, shown: list[
     assert [line for line in lines(tmp_path) if line != ".gitignore"] == shown
 
 
-def test_a_deeper_ignore_file_goes_before_one_above_it(tmp_path: Path) -> None:
+def test_a_deeper_ignore_file_takes_precedence(tmp_path: Path) -> None:
     made(tmp_path, "a/x.log", "a/y.log", "b/x.log", "b/z.py", gitignore="*.log\n")
     made(tmp_path / "a", gitignore="!x.log\n")
     made(tmp_path / "b", gitignore="/z.py\n")
     assert lines(tmp_path) == ["a/", " .gitignore", " x.log", "b/", " .gitignore", ".gitignore"]
 
 
-def test_the_repository_around_a_folder_has_its_say(tmp_path: Path) -> None:
+def test_ignore_files_of_the_surrounding_repository_apply(tmp_path: Path) -> None:
     made(tmp_path, ".git/info/exclude", "sub/a.py", "sub/b.tmp", "sub/c.bak", gitignore="*.tmp\n")
     (tmp_path / ".git/info/exclude").write_text("*.bak\n")
     assert lines(tmp_path / "sub") == ["a.py"]
     assert lines(tmp_path) == ["sub/", " a.py", ".gitignore"]
 
 
-def test_who_stands_in_an_ignored_folder_sees_it(tmp_path: Path) -> None:
+def test_an_ignored_root_is_shown(tmp_path: Path) -> None:
     made(tmp_path, ".git/", "out/a.py", "out/b.tmp", gitignore="out/\n*.tmp\n")
     assert lines(tmp_path / "out") == ["a.py", "b.tmp"]
 
@@ -99,13 +99,13 @@ def test_a_name_cannot_add_lines(tmp_path: Path) -> None:
         assert lines(tmp_path) == ["a?b?[31m.py", "ok", "?.txt"]
 
 
-def test_what_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+def test_unreadable_folders_are_skipped(tmp_path: Path) -> None:
     made(tmp_path, "file.py")
     assert build_tree(tmp_path / "nowhere") == ProjectTree("")
     assert build_tree(tmp_path / "file.py") == ProjectTree("")
 
 
-def test_a_closed_folder_is_named(tmp_path: Path) -> None:
+def test_a_listed_only_folder_is_shown_without_contents(tmp_path: Path) -> None:
     made(tmp_path, "closed/a.py", "b.py")
     closed = tmp_path / "closed"
     closed.chmod(0)
@@ -116,7 +116,7 @@ def test_a_closed_folder_is_named(tmp_path: Path) -> None:
         closed.chmod(0o700)
 
 
-def test_the_longest_lists_are_cut_first(tmp_path: Path) -> None:
+def test_the_longest_lists_are_shortened_first(tmp_path: Path) -> None:
     made(tmp_path, *(f"many/file-{n:03}.py" for n in range(100)), "few/a.py", "few/b.py", "c.py")
     shown = build_tree(tmp_path, max_chars=300)
     assert shown.text.splitlines()[:4] == ["few/", " a.py", " b.py", "many/"]
@@ -126,7 +126,7 @@ def test_the_longest_lists_are_cut_first(tmp_path: Path) -> None:
     assert (shown.files, shown.folders, shown.left_out) == (103, 2, left)
 
 
-def test_a_level_goes_before_lists_become_too_short(tmp_path: Path) -> None:
+def test_a_level_is_dropped_before_lists_become_too_short(tmp_path: Path) -> None:
     folders = [f"folder-{n}" for n in range(9)]
     made(tmp_path, *(f"{name}/file-{n:03}.py" for name in folders for n in range(9)))
     made(tmp_path, "small/one.py")
@@ -136,9 +136,7 @@ def test_a_level_goes_before_lists_become_too_short(tmp_path: Path) -> None:
     assert shown.left_out == 81
 
 
-def test_more_than_may_be_looked_at_is_said_to_be_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unread_entries_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "MAX_ENTRIES", 15)
     monkeypatch.setattr(trees, "MAX_IN_FOLDER", 10)
     made(tmp_path, *(f"a/{n:02}" for n in range(40)), *(f"b/{n:02}" for n in range(40)))
@@ -189,7 +187,7 @@ def test_the_root_is_the_nearest_folder_of_a_project(tmp_path: Path) -> None:
     assert root("elsewhere/x") == tmp_path / "elsewhere/x"
 
 
-def test_a_home_and_what_is_above_it_have_no_tree(tmp_path: Path) -> None:
+def test_the_home_folder_and_its_parents_have_no_tree(tmp_path: Path) -> None:
     home = made(tmp_path, "home/.git/", "home/me/.git/") / "home/me"
     link = tmp_path / "link"
     link.symlink_to(home)

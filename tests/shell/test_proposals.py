@@ -10,7 +10,7 @@ from tests.support.terminal import Terminal
 __all__ = ["home"]
 
 
-def test_run_skip_and_quit_are_told_to_the_model(home: Home) -> None:
+def test_run_skip_and_quit_are_reported_to_the_model(home: Home) -> None:
     said = "Look:\nCMD: echo one-$((1 + 0))\nCMD: touch skipped\nCMD: touch left\nCMD: touch rest"
     with ScriptedServer([said, "Fine."]) as provider:
         home.configure(provider)
@@ -31,7 +31,7 @@ def test_run_skip_and_quit_are_told_to_the_model(home: Home) -> None:
     assert asked[0]["command"] == "echo one-$((1 + 0))"
 
 
-def test_an_edited_command_is_judged_again(home: Home) -> None:
+def test_an_edited_command_is_assessed_again(home: Home) -> None:
     (home.folder / "kept").mkdir()
     with ScriptedServer(["CMD: ls kept", "Fine."]) as provider:
         home.configure(provider)
@@ -63,7 +63,7 @@ def test_an_edited_command_is_judged_again(home: Home) -> None:
     ]
 
 
-def test_what_destroys_needs_the_whole_word_whatever_was_allowed(home: Home) -> None:
+def test_a_destructive_command_always_needs_the_whole_word(home: Home) -> None:
     for name in ("a", "b"):
         (home.folder / name).mkdir()
     said = "CMD: echo harmless\nCMD: rm -rf a\nCMD: echo $(rm -rf b)"
@@ -87,7 +87,7 @@ def test_what_destroys_needs_the_whole_word_whatever_was_allowed(home: Home) -> 
     assert all(event["destructive"] for event in asked)
 
 
-def test_always_is_for_a_prefix_and_lasts_and_never_covers_what_destroys(home: Home) -> None:
+def test_always_covers_a_prefix_persists_and_excludes_destructive_commands(home: Home) -> None:
     (home.folder / "kept").write_text("kept")
     (home.folder / ".git").mkdir()
     with ScriptedServer(
@@ -109,7 +109,7 @@ def test_always_is_for_a_prefix_and_lasts_and_never_covers_what_destroys(home: H
     assert asked == [("echo one", "always"), ("echo gone > kept", "skip")]
 
 
-def test_an_explanation_is_no_part_of_the_conversation(home: Home) -> None:
+def test_an_explanation_is_not_part_of_the_conversation(home: Home) -> None:
     with ScriptedServer(["CMD: echo one", "It prints a word.", "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
@@ -135,7 +135,7 @@ TRICKS = {
 }
 
 
-def test_what_runs_cannot_hide_from_the_one_who_says_yes(home: Home) -> None:
+def test_a_command_cannot_hide_text_from_the_user(home: Home) -> None:
     said = "\n".join(f"CMD: {command}" for command, _ in TRICKS.values())
     with ScriptedServer(f"Look:\n{said}") as provider:
         home.configure(provider)
@@ -173,7 +173,7 @@ def test_the_end_of_a_long_line_is_shown(home: Home) -> None:
     assert (home.folder / "x").is_dir()
 
 
-def test_a_command_that_no_shell_can_read_is_told_to_the_model(home: Home) -> None:
+def test_an_incomplete_command_is_reported_to_the_model(home: Home) -> None:
     with ScriptedServer(["CMD: echo 'open\nCMD: echo next", "Sorry."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
@@ -187,7 +187,7 @@ def test_a_command_that_no_shell_can_read_is_told_to_the_model(home: Home) -> No
     assert "$ echo next\nnext" in told
 
 
-def test_half_a_character_and_the_end_of_the_shell_end_nothing(home: Home) -> None:
+def test_lone_surrogates_and_an_ended_shell_are_survived(home: Home) -> None:
     said = "Look \\ud800:\\nCMD: echo a\\ud800b\\nCMD: exit 3\\nCMD: echo next"
     message = f'{{"role": "assistant", "content": "{said}"}}'
     choice = f'{{"index": 0, "finish_reason": "stop", "message": {message}}}'
@@ -206,7 +206,7 @@ def test_half_a_character_and_the_end_of_the_shell_end_nothing(home: Home) -> No
     assert turns[1].startswith("Look \ud800:"), "it is kept as it was said"
 
 
-def test_ctrl_c_keeps_the_others_from_running_by_themselves(home: Home) -> None:
+def test_ctrl_c_prevents_the_remaining_commands(home: Home) -> None:
     (home.folder / "x").mkdir()
     (home.folder / "log").write_text("begun\n")  # of one process: shells can miss an interrupt
     answers = [
@@ -235,7 +235,7 @@ def test_ctrl_c_keeps_the_others_from_running_by_themselves(home: Home) -> None:
     assert [event["answer"] for event in events(home, "asked")] == ["skip", "interrupt"]
 
 
-def test_nobody_says_yes_in_a_script(home: Home) -> None:
+def test_a_script_never_confirms(home: Home) -> None:
     (home.folder / "x").mkdir()
     with ScriptedServer(["CMD: rm -rf x\nCMD: echo harmless", "Fine."]) as provider:
         home.configure(provider)

@@ -56,7 +56,7 @@ CONFIG = RoutingConfig(
         ("", Route()),
     ],
 )
-def test_the_first_rule_that_matches_counts(words: str, route: Route) -> None:
+def test_the_first_matching_rule_decides(words: str, route: Route) -> None:
     assert choose_route(words, CONFIG) == route
 
 
@@ -64,7 +64,7 @@ def test_without_rules_nothing_is_routed() -> None:
     assert choose_route("translate", RoutingConfig()) == Route()
 
 
-def test_only_the_beginning_of_a_long_text_is_looked_at() -> None:
+def test_rules_match_only_the_beginning_of_a_long_message() -> None:
     assert choose_route("x" * (MAX_MATCHED_CHARS - 4) + " bug", CONFIG).rule == 1
     assert choose_route("x" * (MAX_MATCHED_CHARS - 3) + " bug", CONFIG).rule is None
 
@@ -100,7 +100,9 @@ MODELS = {
         ("gpt-5-mini", {"gpt-5-mini"}, None),
     ],
 )
-def test_the_next_one_named_is_tried_once(failed: str, tried: set[str], other: str | None) -> None:
+def test_the_configured_fallback_is_tried_once(
+    failed: str, tried: set[str], other: str | None
+) -> None:
     assert fallback_for(failed, MODELS, tried) == other
 
 
@@ -139,7 +141,7 @@ def overflow() -> ContextOverflowError:
     ],
     ids=lambda value: f"{type(value).__name__}-{getattr(value, 'status', '')}",
 )
-def test_another_model_is_asked_when_this_one_is_at_fault(
+def test_a_fallback_is_used_only_if_the_model_failed(
     error: BaseException, is_worth_it: bool
 ) -> None:
     assert is_fallback_worthwhile(error) is is_worth_it

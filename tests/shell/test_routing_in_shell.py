@@ -43,7 +43,7 @@ poet = "You are a poet."
 """
 
 
-def test_words_take_the_way_of_the_rules(home: Home) -> None:
+def test_messages_follow_the_routing_rules(home: Home) -> None:
     project = home.folder / "project"
     (project / ".git").mkdir(parents=True)
     for number in range(40):
@@ -75,7 +75,7 @@ def test_words_take_the_way_of_the_rules(home: Home) -> None:
     assert "Second." in after
 
 
-def test_the_next_model_is_asked_once_where_one_fails(home: Home) -> None:
+def test_the_fallback_is_asked_once(home: Home) -> None:
     with ScriptedServer(FAULT) as main, ScriptedServer(["Second.", FAULT, FAULT, FAULT]) as second:
         home.configure(main, PRICE, 'fallback = "other"', other(second, PRICE, 'fallback = "fast"'))
         with home.shell() as shell:
@@ -96,7 +96,7 @@ def test_the_next_model_is_asked_once_where_one_fails(home: Home) -> None:
     assert [event["other"] for event in events(home, "fallback")] == ["other", "other"]
 
 
-def test_nobody_else_is_asked_what_is_too_long_or_too_dear(home: Home) -> None:
+def test_no_fallback_for_requests_over_the_limit_or_the_cap(home: Home) -> None:
     with ScriptedServer("Main.") as main, ScriptedServer("Second.") as second:
         home.configure(main, 'fallback = "other"', PRICE, other(second), window=500)
         with home.shell() as shell:

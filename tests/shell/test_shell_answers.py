@@ -24,7 +24,7 @@ def long(body: Any) -> str:
     return f"About {last_words(body)[-30:]}: " + "and so on. " * 40
 
 
-def test_an_answer_is_shown_while_it_comes(home: Home, start_terminal: Start) -> None:
+def test_a_reply_is_shown_while_it_arrives(home: Home, start_terminal: Start) -> None:
     hold = threading.Event()
     with ScriptedServer([TextReply("First words and then the last ones.", hold=hold)]) as provider:
         home.configure(provider)
@@ -37,7 +37,7 @@ def test_an_answer_is_shown_while_it_comes(home: Home, start_terminal: Start) ->
             shell.at_prompt()
 
 
-def test_ctrl_c_keeps_what_was_said(home: Home) -> None:
+def test_ctrl_c_keeps_the_partial_reply(home: Home) -> None:
     hold = threading.Event()
     with ScriptedServer([TextReply("One two three.", hold=hold), "Go on."]) as provider:
         home.configure(provider)
@@ -54,7 +54,7 @@ def test_ctrl_c_keeps_what_was_said(home: Home) -> None:
     assert len(provider.abandoned) == 1, "the server was told that nobody listens"
 
 
-def test_ctrl_c_before_the_first_word_gives_the_words_back(home: Home) -> None:
+def test_ctrl_c_before_the_reply_restores_the_message(home: Home) -> None:
     is_asked, hold = threading.Event(), threading.Event()
 
     def wait(_body: Any) -> str:
@@ -75,7 +75,7 @@ def test_ctrl_c_before_the_first_word_gives_the_words_back(home: Home) -> None:
             assert "no messages yet" in shell.do(":history")
 
 
-def test_what_a_server_refuses_stands_in_the_prompt_again(home: Home) -> None:
+def test_a_rejected_message_is_back_in_the_prompt(home: Home) -> None:
     is_well = threading.Event()
 
     def moody(_body: Any) -> str | ErrorReply:
@@ -98,7 +98,7 @@ def test_what_a_server_refuses_stands_in_the_prompt_again(home: Home) -> None:
     assert "printed before" in last_words(provider.requests[failed].body)
 
 
-def test_what_cannot_fit_is_an_error_and_is_not_lost(home: Home) -> None:
+def test_a_message_that_cannot_fit_is_an_error_and_not_lost(home: Home) -> None:
     with ScriptedServer("Aye.") as provider:
         home.configure(provider, window=600, reply=100)
         with home.shell(columns=100) as shell:
@@ -118,7 +118,7 @@ def test_what_cannot_fit_is_an_error_and_is_not_lost(home: Home) -> None:
     assert len(provider.requests) == 1
 
 
-def test_what_was_left_out_is_said_once(home: Home) -> None:
+def test_a_trim_is_reported_once(home: Home) -> None:
     with ScriptedServer(long, window=1_600) as provider:
         home.configure(provider, window=1_600, reply=300)
         with home.shell(rows=50) as shell:
@@ -139,7 +139,7 @@ def test_what_was_left_out_is_said_once(home: Home) -> None:
 
 
 @pytest.mark.parametrize("key", ["cap_at_dollars", "cap_per_day_dollars"])
-def test_a_cap_refuses_before_anything_is_sent(home: Home, key: str) -> None:
+def test_a_cap_rejects_before_anything_is_sent(home: Home, key: str) -> None:
     with ScriptedServer("Dear.") as provider:
         home.configure(provider, PRICED, f"[cost]\n{key} = 0.65", window=1_000, reply=500)
         with home.shell() as shell:
@@ -157,7 +157,7 @@ def test_a_cap_refuses_before_anything_is_sent(home: Home, key: str) -> None:
     assert len(provider.requests) == (1 if key == "cap_per_day_dollars" else 2)
 
 
-def test_the_model_of_a_fallback_answers(home: Home) -> None:
+def test_the_fallback_model_replies(home: Home) -> None:
     with (
         ScriptedServer(lambda _body: ErrorReply(500, retry_after=0)) as ill,
         ScriptedServer("Here.") as well,
@@ -170,7 +170,7 @@ def test_the_model_of_a_fallback_answers(home: Home) -> None:
     assert "is anybody there" in sent(well)
 
 
-def test_colours_are_for_those_who_want_them(home: Home) -> None:
+def test_colors_depend_on_the_environment(home: Home) -> None:
     with ScriptedServer("Some **bold** words.") as provider:
         home.configure(provider)
         for setting, is_plain in ({}, False), ({"NO_COLOR": "1"}, True), ({"TERM": "dumb"}, True):

@@ -78,7 +78,7 @@ def test_models_and_model(home: Home) -> None:
         assert texts(slow.requests[0])[1:] == ["who are you?", "I am fast.", "and who are you?"]
 
 
-def test_models_whose_window_or_price_is_not_known(home: Home) -> None:
+def test_models_with_unknown_window_or_price(home: Home) -> None:
     with ScriptedServer("I am fast.") as fast, ScriptedServer("I am own.", like="llama.cpp") as own:
         far = '[models.far]\nendpoint = "http://127.0.0.1:1/v1"\nmodel = "far-away"'
         at = f'[models.own]\nendpoint = "{own.url}"\nmodel = "scripted"'
@@ -135,7 +135,7 @@ def test_request_is_what_is_sent_next(home: Home) -> None:
     assert "Ada" in sent(provider, before)
 
 
-def test_request_goes_the_way_of_the_words(home: Home) -> None:
+def test_request_follows_the_routing_rules(home: Home) -> None:
     project = home.folder / "project"
     (project / ".git").mkdir(parents=True)
     (project / "notes.txt").write_text("x")
@@ -218,7 +218,7 @@ def test_history_reset_retry_edit_and_undo(home: Home) -> None:
             assert "new conversation" in shell.do("/new")
 
 
-def test_history_tells_who_spoke_and_what_is_empty(home: Home) -> None:
+def test_history_shows_authors_and_empty_turns(home: Home) -> None:
     with ScriptedServer(["", "CMD: echo hi", "GOAL: complete"]) as provider:
         home.configure(provider)
         with home.shell() as shell:
@@ -235,7 +235,7 @@ def test_history_tells_who_spoke_and_what_is_empty(home: Home) -> None:
     ]
 
 
-def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:
+def test_compact_asks_and_undo_restores_everything(home: Home) -> None:
     def answer(body: Any) -> str:
         return numbered(body) if body.get("stream") else "They spoke of numbers."
 
@@ -262,7 +262,7 @@ def test_compact_asks_and_undo_brings_everything_back(home: Home) -> None:
             assert "They spoke of numbers." not in sent(provider)
 
 
-def test_a_compaction_that_is_stopped_changes_nothing(home: Home) -> None:
+def test_a_stopped_compaction_changes_nothing(home: Home) -> None:
     is_asked, hold = threading.Event(), threading.Event()
 
     def answer(body: Any) -> str:

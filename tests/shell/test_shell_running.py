@@ -37,7 +37,9 @@ def provider(home: Home) -> Iterator[ScriptedServer]:
         yield provider
 
 
-def test_a_command_is_seen_live_and_then_told(home: Home, provider: ScriptedServer) -> None:
+def test_a_command_is_shown_live_and_sent_to_the_model(
+    home: Home, provider: ScriptedServer
+) -> None:
     with home.shell() as shell:
         shell.terminal.line("echo begun; read line; echo got $line")
         shell.terminal.wait_for(lambda screen: "begun" in screen)
@@ -76,7 +78,7 @@ def test_ctrl_c_stops_a_command_and_not_the_shell(home: Home) -> None:
 @pytest.mark.parametrize(
     ("command", "code"), [("set -e; false", 1), ("kill -9 $$", 137), ("exec true", 0)]
 )
-def test_the_end_of_the_users_shell_is_told(home: Home, command: str, code: int) -> None:
+def test_the_end_of_the_users_shell_is_reported(home: Home, command: str, code: int) -> None:
     with home.shell() as shell:
         shown = shell.do(command)
         assert f"your shell ended with exit code {code}; a new one was started" in shown
@@ -84,7 +86,7 @@ def test_the_end_of_the_users_shell_is_told(home: Home, command: str, code: int)
 
 
 @pytest.mark.usefixtures("provider")
-def test_the_output_of_a_job_comes_above_the_line(home: Home) -> None:
+def test_output_of_a_background_job_appears_above_the_line(home: Home) -> None:
     job = "!(until [ -e go ]; do sleep 0.02; done; echo the job speaks; printf 'and on') &"
     with home.shell() as shell:
         shell.do(job)
@@ -99,7 +101,7 @@ def test_the_output_of_a_job_comes_above_the_line(home: Home) -> None:
         shell.at_prompt()
 
 
-def test_a_long_output_is_told_in_part_with_the_path_of_the_whole(
+def test_a_long_output_is_clipped_with_the_path_of_the_whole(
     home: Home, provider: ScriptedServer
 ) -> None:
     with home.shell() as shell:
@@ -119,7 +121,7 @@ def test_a_long_output_is_told_in_part_with_the_path_of_the_whole(
         assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_secrets_are_not_told(home: Home, provider: ScriptedServer) -> None:
+def test_secrets_are_not_sent_to_the_model(home: Home, provider: ScriptedServer) -> None:
     secret = "zq8-Kf72-mmA1-04xTr"
     with home.shell(also={"MY_API_KEY": secret}) as shell:
         shown = shell.do("echo the key is $MY_API_KEY")
@@ -155,7 +157,7 @@ def test_a_full_screen_program_leaves_nothing(
     assert "after it" in told
 
 
-def test_a_command_of_the_model_is_run_when_the_user_says_so(home: Home) -> None:
+def test_a_proposed_command_runs_if_the_user_agrees(home: Home) -> None:
     with ScriptedServer(["Look:\nCMD: echo $((6*7))", "It is 42."]) as provider:
         home.configure(provider)
         with home.shell() as shell:

@@ -21,7 +21,7 @@ from tests.support.terminal import Terminal
 __all__ = ["home"]
 
 
-def test_a_killed_shell_goes_on_with_all_that_was_said(home: Home) -> None:
+def test_a_killed_shell_is_resumed_with_all_messages(home: Home) -> None:
     hold = threading.Event()
     said = TextReply("One two three four.", hold=hold)
     with ScriptedServer(["Good day.", said, "Where were we?"]) as provider:
@@ -50,7 +50,7 @@ def drafted(state: Path) -> str | None:
     return str(row[0]) if row and row[0] else None
 
 
-def test_two_shells_at_once(home: Home) -> None:
+def test_two_concurrent_shells(home: Home) -> None:
     with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         with home.shell() as one, home.shell() as other:
@@ -76,7 +76,7 @@ def test_two_shells_at_once(home: Home) -> None:
             assert "4 turns" in other.do(f":resume {name}")
 
 
-def test_what_is_on_disk_is_the_user_s_alone(home: Home) -> None:
+def test_files_on_disk_are_private(home: Home) -> None:
     with ScriptedServer("Aye.") as provider:
         home.configure(provider)
         with home.shell() as shell:
@@ -89,7 +89,7 @@ def test_what_is_on_disk_is_the_user_s_alone(home: Home) -> None:
                 assert mode == (0o700 if path.is_dir() else 0o600), path
 
 
-def test_what_brim_tells_of_all_runs(home: Home) -> None:
+def test_cost_and_sessions_cover_all_runs(home: Home) -> None:
     with ScriptedServer("Aye.") as provider:
         home.configure(provider, "price = {input = 1000.0, output = 1000.0}")
         with home.shell() as shell:
@@ -115,7 +115,7 @@ def test_what_brim_tells_of_all_runs(home: Home) -> None:
 # Scripts
 
 
-def test_the_lines_of_a_script_are_done_one_after_the_other(home: Home) -> None:
+def test_the_lines_of_a_script_run_in_order(home: Home) -> None:
     with ScriptedServer("Some **bold** words.") as provider:
         home.configure(provider)
         lines = "cd /\npwd\n:memory add I am a script.\nwhat is here?\n:cost\n"
@@ -145,7 +145,7 @@ def test_a_script_stops_at_the_first_line_that_fails(home: Home) -> None:
         assert "two" not in left.stdout
 
 
-def test_nobody_says_yes_in_a_script(home: Home) -> None:
+def test_a_script_never_confirms(home: Home) -> None:
     target = home.folder / "precious"
     target.write_text("x")
     with ScriptedServer(["CMD: rm -rf precious", "CMD: touch made"]) as provider:
@@ -167,7 +167,7 @@ ALONE = (
 """brim, with patience, and blind for the servers that happen to run on this machine."""
 
 
-def test_a_server_that_runs_is_found(home: Home) -> None:
+def test_a_running_server_is_found(home: Home) -> None:
     with ScriptedServer("Found you.", like="llama.cpp", window=4_000, model="tiny") as provider:
         home.config.touch()
         with home.shell(program=ALONE, also={"OPENAI_BASE_URL": provider.url}) as shell:
@@ -178,7 +178,7 @@ def test_a_server_that_runs_is_found(home: Home) -> None:
         assert provider.requests[0].body["model"] == "tiny"
 
 
-def test_what_the_environment_names_goes_first() -> None:
+def test_servers_from_the_environment_come_first() -> None:
     with ScriptedServer("A", model="usual") as usual, ScriptedServer("B", model="named") as named:
         port = urlsplit(usual.url).port
         assert port is not None
@@ -186,7 +186,7 @@ def test_what_the_environment_names_goes_first() -> None:
     assert [one.name for one in found] == ["named", "usual"]
 
 
-def test_with_nobody_to_talk_to_the_embedded_model_is_offered(home: Home) -> None:
+def test_without_any_model_the_embedded_one_is_offered(home: Home) -> None:
     home.config.touch()
     with Terminal(
         ALONE, environment=home.environment, folder=home.folder, columns=150, rows=30

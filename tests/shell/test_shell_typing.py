@@ -31,7 +31,7 @@ def sees(shell: Typist, sign: str, line: str, reason: str) -> None:
     shell.wait(is_there, f"{sign} {line} … {reason}")
 
 
-def test_what_a_line_is_stands_there_before_enter(
+def test_the_kind_of_a_line_is_shown_before_enter(
     home: Home, provider: ScriptedServer, start_terminal: Start
 ) -> None:
     with home.shell(start=start_terminal) as shell:
@@ -62,7 +62,7 @@ def test_what_a_line_is_stands_there_before_enter(
         assert len(provider.requests) == 2
 
 
-def test_words_that_were_flipped_to_a_command_are_run(home: Home, provider: ScriptedServer) -> None:
+def test_language_switched_to_a_command_runs(home: Home, provider: ScriptedServer) -> None:
     (home.folder / ".bashrc").write_text("please() { echo ran with $#; }\n")
     with home.shell() as shell:
         shell.terminal.type("please tell me who is there")
@@ -75,7 +75,7 @@ def test_words_that_were_flipped_to_a_command_are_run(home: Home, provider: Scri
     assert provider.requests == []
 
 
-def test_more_than_one_line(home: Home, provider: ScriptedServer) -> None:
+def test_multiline_input(home: Home, provider: ScriptedServer) -> None:
     with home.shell() as shell:
         shell.terminal.type("the first line")
         shell.at_prompt("the first line")
@@ -110,7 +110,7 @@ def test_more_than_one_line(home: Home, provider: ScriptedServer) -> None:
         ),
     ],
 )
-def test_an_unfinished_command_goes_on_in_the_next_line(
+def test_an_incomplete_command_continues_on_the_next_line(
     home: Home, lines: list[str], shown: list[str]
 ) -> None:
     with home.shell() as shell:
@@ -121,9 +121,7 @@ def test_an_unfinished_command_goes_on_in_the_next_line(
         assert shell.since(lines[-1]).split("\n")[: len(shown)] == shown
 
 
-def test_ctrl_z_goes_back_to_the_shell_that_started_it(
-    home: Home, provider: ScriptedServer
-) -> None:
+def test_ctrl_z_suspends_brim(home: Home, provider: ScriptedServer) -> None:
     (home.folder / "rc").write_text("PS1='outer> '\n")
     outer = ["bash", "--noediting", "--rcfile", str(home.folder / "rc"), "-i"]
     with Terminal(
@@ -150,7 +148,7 @@ def test_ctrl_z_goes_back_to_the_shell_that_started_it(
 
 @pytest.mark.usefixtures("provider")
 @pytest.mark.parametrize(("columns", "is_told"), [(70, True), (50, False)])
-def test_a_narrow_terminal_has_only_the_line(home: Home, columns: int, is_told: bool) -> None:
+def test_a_narrow_terminal_shows_no_reason(home: Home, columns: int, is_told: bool) -> None:
     with home.shell(columns=columns) as shell:
         shell.terminal.type("echo hi")
         shell.at("$ echo hi")
@@ -175,7 +173,7 @@ def test_a_terminal_that_can_only_print(home: Home, provider: ScriptedServer) ->
     assert texts(provider.requests[0])[-1].endswith("who are you?")
 
 
-def test_what_was_typed_before_comes_back(home: Home, provider: ScriptedServer) -> None:
+def test_history_and_search(home: Home, provider: ScriptedServer) -> None:
     with home.shell() as shell:
         shell.do("echo alpha")
         shell.do("the beta question")
@@ -228,7 +226,7 @@ def test_tab_completes(home: Home, provider: ScriptedServer) -> None:
         shell.at_prompt()
 
 
-def test_giving_up_a_line_and_leaving(home: Home, provider: ScriptedServer) -> None:
+def test_discarding_a_line_and_leaving(home: Home, provider: ScriptedServer) -> None:
     with home.shell() as shell:
         shell.terminal.type("this is not to be sent")
         shell.at("this is not to be sent")

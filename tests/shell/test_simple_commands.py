@@ -38,7 +38,7 @@ def test_words(text: str, expected: list[tuple[str, ...]]) -> None:
     assert [part.words for part in split_commands(text)] == expected
 
 
-def test_what_else_a_part_tells() -> None:
+def test_properties_of_simple_commands() -> None:
     assert split_commands("A=1 ls > x | wc") == [
         SimpleCommand(("ls",), assigns=True, redirects=True, is_piped=True),
         SimpleCommand(("wc",)),

@@ -32,7 +32,7 @@ def text(template: str, values: Status = FULL, width: int = 200) -> str:
     return "".join(part[1] for part in render_status(template, values, width))
 
 
-def test_the_line_as_it_comes() -> None:
+def test_the_default_status_line() -> None:
     assert text(TEMPLATE) == "gpt-5-mini █▏·······│░░ ~12.3k/100k (~12%) · $0.0213 · ~/src/brim"
 
 
@@ -61,13 +61,13 @@ def test_the_line_as_it_comes() -> None:
         ("{cwd}", Status(cwd="x" * 99), "x" * 19 + "…" + "x" * 20),
     ],
 )
-def test_what_is_empty_takes_its_separator_along(
+def test_an_empty_field_is_dropped_with_its_separator(
     template: str, values: Status, expected: str
 ) -> None:
     assert text(template, values) == expected
 
 
-def test_an_unknown_field_names_the_nearest() -> None:
+def test_an_unknown_field_suggests_the_nearest() -> None:
     near = r"shell.status: \{modle\}\. Did you mean \{model\}\? Use \{model\}, "
     with pytest.raises(InputError, match=near):
         check_template("{modle}")
@@ -79,7 +79,7 @@ def test_an_unknown_field_names_the_nearest() -> None:
     ("used", "color"),
     [(69, "ansigreen"), (70, "ansiyellow"), (89, "ansiyellow"), (90, "ansired"), (120, "ansired")],
 )
-def test_the_colour_says_how_full_it_is(used: int, color: str) -> None:
+def test_the_color_depends_on_the_fill(used: int, color: str) -> None:
     row = render_status("{bar} {ctx_percent}", Status(used=used, limit=100, window=150), 80)
     assert color in row[0][0]
     assert color in row[-1][0]
@@ -100,7 +100,7 @@ def test_the_bar_marks_the_limit(used: int, limit: int, expected: str) -> None:
     assert text("{bar}", Status(used=used, limit=limit, window=125)) == expected
 
 
-def test_without_room_the_least_needed_leave_first() -> None:
+def test_the_least_important_fields_are_dropped_first() -> None:
     widths = [len(text(TEMPLATE, width=width)) for width in range(90)]
     assert all(found <= width for width, found in enumerate(widths))
     assert text(TEMPLATE, width=60) == "gpt-5-mini █▏·······│░░ ~12.3k/100k (~12%) · $0.0213"

@@ -161,7 +161,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.close()
 
 
-def test_what_a_command_changes_lasts(each: Desk) -> None:
+def test_changes_of_a_command_persist(each: Desk) -> None:
     (each.folder / "a b").mkdir()
     assert each.run("cd 'a b'").folder == each.folder / "a b"
     assert each.out("pwd") == f"{each.folder}/a b\n"
@@ -182,7 +182,7 @@ def test_nothing_but_the_output_is_shown(each: Desk) -> None:
     assert each.outer.seen.replace("\r", "") == "good day\nx x\nend\n"
 
 
-def test_what_the_shell_knows(each: Desk) -> None:
+def test_names_aliases_and_variables_of_the_shell(each: Desk) -> None:
     each.run("alias odd='a '\\''b'\\'''; X='two\nlines'; export Y=")
     assert each.shell.names() >= {"greet", "odd", "cd", "if", "while"}
     assert not any("brim" in name for name in each.shell.names())
@@ -199,7 +199,7 @@ def test_functions_are_among_the_names(desk: Desk) -> None:
     assert "twice" in desk.shell.names()
 
 
-def test_an_interrupt_reaches_the_program_only(each: Desk) -> None:
+def test_an_interrupt_reaches_only_the_program(each: Desk) -> None:
     running = each.begin(f"{SLEEP}; echo not here")
     each.outer.expect("ready")
     each.outer.type("\x03")
@@ -238,13 +238,13 @@ def foreground_is(desk: Desk, name: str) -> bool:
     return name in words.stdout
 
 
-def test_jobs_in_the_background(desk: Desk) -> None:
+def test_background_jobs(desk: Desk) -> None:
     assert re.fullmatch(r"\[1\] \d+\n", desk.out("sleep 1000 &"))
     assert "Running" in desk.out("jobs")
     assert "Terminated" in desk.out("kill %1; wait")
 
 
-def test_a_full_screen_program_has_the_screen_and_leaves_nothing(desk: Desk) -> None:
+def test_a_full_screen_program_uses_the_screen_and_leaves_nothing(desk: Desk) -> None:
     program = desk.folder / "full.py"
     program.write_text(FULL_SCREEN)
     desk.outer.resize(31, 97)
@@ -262,7 +262,7 @@ def test_a_full_screen_program_has_the_screen_and_leaves_nothing(desk: Desk) -> 
     assert desk.out("stty size") == "40 120\n"
 
 
-def test_a_program_can_ask(each: Desk) -> None:
+def test_a_program_can_read_input(each: Desk) -> None:
     running = each.begin("printf 'name? '; read x; echo \"you are $x\"")
     each.outer.expect("name? ")
     each.outer.type("ann\r")
@@ -277,7 +277,7 @@ def test_a_password_is_not_shown(each: Desk) -> None:
     assert "secret" not in each.outer.seen
 
 
-def test_keys_that_nobody_read_are_kept_from_the_next_program(desk: Desk) -> None:
+def test_unread_keys_do_not_reach_the_next_program(desk: Desk) -> None:
     running = desk.begin("echo ready; until [ -e go ]; do sleep 0.01; done")
     desk.outer.expect("ready")
     desk.outer.type("rm x\ry")
@@ -303,7 +303,7 @@ def test_a_huge_output_goes_to_a_file(desk: Desk) -> None:
     assert desk.run("echo small").whole is None
 
 
-def test_binary_output_does_no_harm(desk: Desk) -> None:
+def test_binary_output_is_safe(desk: Desk) -> None:
     blob = desk.folder / "blob"
     blob.write_bytes(bytes(range(256)) * 50 + b"\x1b[?1049h\x1b[?25l\x0e\x1b]never ending")
     assert desk.run(f"cat {blob}").code == 0
@@ -350,18 +350,18 @@ def test_commands_of_any_shape(desk: Desk, command: str, output: str) -> None:
         ("cat <<END\nx", "the here-document has no line END"),
     ],
 )
-def test_an_unfinished_command_is_refused(desk: Desk, command: str, missing: str) -> None:
+def test_an_incomplete_command_is_rejected(desk: Desk, command: str, missing: str) -> None:
     with pytest.raises(InputError, match=re.escape(f"is incomplete: {missing}")):
         desk.run(command)
     assert desk.outer.seen == ""
 
 
-def test_a_command_with_a_zero_byte_is_refused(desk: Desk) -> None:
+def test_a_command_with_a_zero_byte_is_rejected(desk: Desk) -> None:
     with pytest.raises(InputError, match="zero byte"):
         desk.run("echo a\0b")
 
 
-def test_a_wrong_command_is_told_by_the_shell(desk: Desk) -> None:
+def test_syntax_errors_are_reported_by_the_shell(desk: Desk) -> None:
     ran = desk.run("echo a; ls )")
     assert ran.code not in (0, None)
     assert "syntax error" in ran.output
@@ -371,7 +371,7 @@ def test_a_wrong_command_is_told_by_the_shell(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("end", "code"), [("exit 3", 3), ("exec true", 0), ("kill -9 $$", 137), ("set -e; false", 1)]
 )
-def test_a_shell_that_ended_is_started_anew(each: Desk, end: str, code: int) -> None:
+def test_a_shell_that_ended_is_started_again(each: Desk, end: str, code: int) -> None:
     (each.folder / "in").mkdir()
     each.run("cd in; x=1")
     ran = each.run(end)
@@ -380,7 +380,7 @@ def test_a_shell_that_ended_is_started_anew(each: Desk, end: str, code: int) -> 
     assert (ran.output, ran.code) == (f".\n{each.folder}/in\ngood day\n", 0)
 
 
-def test_a_folder_that_is_gone_is_left(desk: Desk) -> None:
+def test_a_deleted_folder_is_replaced_by_its_parent(desk: Desk) -> None:
     desk.run("mkdir -p in/it; cd in/it; rm -r ../../in")
     desk.run("exit")
     assert desk.out("pwd") == f"{desk.folder}\n"
@@ -415,7 +415,7 @@ def test_a_folder_that_is_gone_is_left(desk: Desk) -> None:
         "exec 2>/dev/null",
     ],
 )
-def test_brim_outlasts(desk: Desk, trouble: str) -> None:
+def test_brim_survives(desk: Desk, trouble: str) -> None:
     desk.run(trouble)
     for _ in range(2):
         ran = desk.run("echo fine")
@@ -424,7 +424,7 @@ def test_brim_outlasts(desk: Desk, trouble: str) -> None:
     assert desk.shell.variables()["HOME"] == str(desk.home)
 
 
-def test_a_shell_that_lost_its_lines_is_asked_again(
+def test_a_shell_that_lost_its_lines_is_queried_again(
     each: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each.shell.start()
@@ -441,14 +441,14 @@ def test_tracing_shows_the_command_and_nothing_else(desk: Desk) -> None:
     assert desk.out("echo a") == "before\na\n"
 
 
-def test_the_shells_own_output_can_go_elsewhere(desk: Desk) -> None:
+def test_the_shells_own_output_can_be_redirected(desk: Desk) -> None:
     assert desk.out("exec >out.txt") == ""
     assert desk.run("echo in the file").output == ""
     assert desk.out("exec >/dev/tty; echo back") == "back\n"
     assert (desk.folder / "out.txt").read_text() == "in the file\n"
 
 
-def test_prompt_commands_are_run_and_can_be_added_to(desk: Desk) -> None:
+def test_prompt_commands_run_and_can_be_extended(desk: Desk) -> None:
     (desk.home / ".bashrc").write_text("PROMPT_COMMAND='n=$((n+1)); echo hidden'\n")
     desk.run("n=0")
     assert desk.out("echo $n") == "1\n"
@@ -458,7 +458,7 @@ def test_prompt_commands_are_run_and_can_be_added_to(desk: Desk) -> None:
     assert "hidden" not in desk.outer.seen
 
 
-def test_the_history_file_is_left_alone(desk: Desk) -> None:
+def test_the_history_file_is_unchanged(desk: Desk) -> None:
     history = desk.home / "history"
     history.write_text("an old line\n")
     (desk.home / ".bashrc").write_text(
@@ -472,7 +472,7 @@ def test_the_history_file_is_left_alone(desk: Desk) -> None:
     assert history.read_text() == "an old line\n"
 
 
-def test_the_terminal_is_given_back_as_it_was(desk: Desk) -> None:
+def test_the_terminal_is_restored(desk: Desk) -> None:
     before = termios.tcgetattr(desk.outer.slave)
     running = desk.begin("stty raw -echo; echo ready; read -n 1 x; stty sane")
     desk.outer.expect("ready")
@@ -482,7 +482,7 @@ def test_the_terminal_is_given_back_as_it_was(desk: Desk) -> None:
     assert termios.tcgetattr(desk.outer.slave) == before
 
 
-def test_the_terminal_is_given_back_after_a_fault(desk: Desk) -> None:
+def test_the_terminal_is_restored_after_an_error(desk: Desk) -> None:
     before = termios.tcgetattr(desk.outer.slave)
     closed, screen = os.pipe()
     os.close(closed)
@@ -523,7 +523,7 @@ def test_without_a_terminal(each: Desk) -> None:
     assert log.read_bytes() == b"a\ngood day\n"
 
 
-def test_an_interrupt_of_brim_is_one_of_the_command(desk: Desk) -> None:
+def test_an_interrupt_of_brim_is_forwarded_to_the_command(desk: Desk) -> None:
     script = (
         "import sys; from pathlib import Path; from brim.shell.terminal import UserShell\n"
         f"shell = UserShell(program={desk.program!r}, folder=Path(), spill=Path(),"
@@ -542,7 +542,7 @@ def test_an_interrupt_of_brim_is_one_of_the_command(desk: Desk) -> None:
         assert brim.stdout.read().endswith(b"130\n")
 
 
-def test_jobs_go_on_while_no_command_runs(desk: Desk) -> None:
+def test_jobs_continue_while_no_command_runs(desk: Desk) -> None:
     desk.run("(seq 1 200000; touch finished) &")
     wait_for((desk.folder / "finished").exists)
     ran = desk.run("true")
@@ -595,7 +595,7 @@ def test_a_prompt_command_that_does_not_end(desk: Desk, monkeypatch: pytest.Monk
     assert (ran.output, ran.code) == ("read\nready\n^C\n", 1)
 
 
-def test_start_may_be_on_its_way_when_the_first_command_comes(desk: Desk) -> None:
+def test_the_first_command_waits_for_the_start(desk: Desk) -> None:
     (desk.home / ".bashrc").write_text("sleep 0.3; x=ready\n")
     starting = threading.Thread(target=desk.shell.start)
     starting.start()
@@ -603,13 +603,13 @@ def test_start_may_be_on_its_way_when_the_first_command_comes(desk: Desk) -> Non
     starting.join()
 
 
-def test_a_start_file_does_not_lead_elsewhere(each: Desk) -> None:
+def test_a_start_file_does_not_change_the_folder(each: Desk) -> None:
     for name in (".bashrc", ".zshrc", ".shrc"):
         (each.home / name).write_text("cd /\n")
     assert each.out("pwd") == f"{each.folder}\n"
 
 
-def test_a_shell_that_cannot_be_started_is_told(desk: Desk) -> None:
+def test_a_shell_that_cannot_be_started_is_an_error(desk: Desk) -> None:
     desk.shell.close()
     desk.program = str(desk.folder / "no" / "bash")
     desk.shell = desk.new_shell()
@@ -618,7 +618,7 @@ def test_a_shell_that_cannot_be_started_is_told(desk: Desk) -> None:
         desk.run("echo a")
 
 
-def test_the_default_is_the_users_shell_if_it_is_spoken_here(desk: Desk) -> None:
+def test_the_default_is_the_users_shell_if_supported(desk: Desk) -> None:
     bash = shutil.which("bash")
     path = os.environ["PATH"]
     assert user_shell._default_program({"SHELL": desk.program, "PATH": ""}) == desk.program
@@ -637,7 +637,7 @@ def test_no_files_are_left_behind(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     assert list(folder.iterdir()) == []
 
 
-def test_reports_with_another_token_do_not_count() -> None:
+def test_reports_with_another_token_are_ignored() -> None:
     reports = StatusReports("right")
     reports.feed(b"wrong\0started\0wrong\0done\0" + b"0\0h\0\0/\n\0")
     assert (reports.is_started, reports.done) == (False, None)
@@ -651,7 +651,7 @@ def test_reports_with_another_token_do_not_count() -> None:
 
 @pytest.mark.parametrize("piece", [1, 999, 10_000, 1_000_000])
 @pytest.mark.parametrize("size", [MAX_HEAD + MAX_TAIL, MAX_HEAD + MAX_TAIL + 1, 200_000])
-def test_head_tail_and_file_are_the_same_however_it_comes(
+def test_head_tail_and_file_do_not_depend_on_the_pieces(
     tmp_path: Path, piece: int, size: int
 ) -> None:
     text = "".join(chr(97 + number % 26) for number in range(size))
@@ -668,7 +668,7 @@ def test_head_tail_and_file_are_the_same_however_it_comes(
         assert output.endswith("…]\n" + text[-MAX_TAIL:])
 
 
-def test_a_file_that_cannot_be_written_costs_only_the_middle(tmp_path: Path) -> None:
+def test_an_unwritable_file_loses_only_the_middle(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     taken = OutputBuffer(tmp_path / "file")
     taken.add("a" * 200_000)
@@ -677,7 +677,7 @@ def test_a_file_that_cannot_be_written_costs_only_the_middle(tmp_path: Path) -> 
     assert "not saved:" in output
 
 
-def test_an_output_without_end_does_not_fill_the_disk(
+def test_endless_output_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_buffer, "LARGEST", 100_000)

@@ -129,7 +129,7 @@ def roles(session: brim.Session) -> list[str]:
     return [str(turn["role"]) for turn in session.history]
 
 
-def test_a_call_of_the_model_is_run_and_its_result_sent_back(
+def test_a_tool_call_runs_and_its_result_is_sent(
     client: brim.Client, llama: LocalServer, servers: McpServers
 ) -> None:
     session = session_with([tool for tool in servers.tools if tool.name == "add"])
@@ -144,7 +144,7 @@ def test_a_call_of_the_model_is_run_and_its_result_sent_back(
     assert roles(session) == ["user", "assistant", *["tool"] * len(results), "assistant"]
 
 
-def test_a_tool_that_fails_is_told_to_the_model(
+def test_a_failing_tool_is_reported_to_the_model(
     client: brim.Client, llama: LocalServer, servers: McpServers
 ) -> None:
     session = session_with([tool for tool in servers.tools if tool.name == "fail"])

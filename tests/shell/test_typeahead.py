@@ -32,7 +32,7 @@ __all__ = ["home", "start_terminal"]
         ("é中🙂", "é中🙂"),
     ],
 )
-def test_what_keys_have_typed(keys: str, text: str) -> None:
+def test_keys_become_text(keys: str, text: str) -> None:
     assert text_from_keys(keys) == text
 
 
@@ -60,7 +60,7 @@ def test_keys_are_neither_echoed_nor_lost(pair: tuple[int, int]) -> None:
     assert early.take_text() == ""
 
 
-def test_a_question_finds_the_terminal_as_usual_and_no_keys(pair: tuple[int, int]) -> None:
+def test_a_question_gets_a_normal_terminal_and_no_early_keys(pair: tuple[int, int]) -> None:
     ours, theirs = pair
     before = termios.tcgetattr(theirs)
     early = Typeahead(theirs)
@@ -75,7 +75,7 @@ def test_a_question_finds_the_terminal_as_usual_and_no_keys(pair: tuple[int, int
     assert early.take_text() == "yes"
 
 
-def test_a_terminal_is_as_before_whatever_happens(pair: tuple[int, int]) -> None:
+def test_the_terminal_is_always_restored(pair: tuple[int, int]) -> None:
     before = termios.tcgetattr(pair[1])
 
     def interrupted() -> None:
@@ -88,7 +88,7 @@ def test_a_terminal_is_as_before_whatever_happens(pair: tuple[int, int]) -> None
     assert termios.tcgetattr(pair[1]) == before
 
 
-def test_where_there_is_no_terminal_nothing_is_read() -> None:
+def test_without_a_terminal_nothing_is_read() -> None:
     reading, writing = os.pipe()
     try:
         os.write(writing, b"a script\n")
@@ -108,7 +108,7 @@ def typed_while_it_answers(shell: Typist, keys: str) -> None:
     shell.terminal.type(keys)
 
 
-def test_keys_typed_into_an_answer_stand_in_the_next_prompt(home: Home) -> None:
+def test_keys_typed_during_a_reply_are_in_the_next_prompt(home: Home) -> None:
     hold = threading.Event()
     with ScriptedServer([TextReply("First words and then the last ones.", hold=hold)]) as provider:
         home.configure(provider)
@@ -137,7 +137,7 @@ def test_keys_typed_before_ctrl_c_are_not_lost(home: Home, start_terminal: Start
     ("command", "question"),
     [("rm -rf precious", DESTRUCTIVE), ("touch made", COMMAND)],
 )
-def test_what_was_typed_before_a_question_does_not_answer_it(
+def test_keys_typed_before_a_question_do_not_answer_it(
     home: Home, command: str, question: str
 ) -> None:
     (home.folder / "precious").mkdir()
@@ -154,7 +154,7 @@ def test_what_was_typed_before_a_question_does_not_answer_it(
     assert not (home.folder / "made").exists()
 
 
-def test_an_answer_is_seen_where_the_terminal_can_only_print(home: Home) -> None:
+def test_an_answer_is_echoed_on_a_dumb_terminal(home: Home) -> None:
     with ScriptedServer("So:\nCMD: touch made") as provider:
         home.configure(provider)
         with home.shell(also={"TERM": "dumb"}) as shell:
@@ -165,7 +165,7 @@ def test_an_answer_is_seen_where_the_terminal_can_only_print(home: Home) -> None
     assert (home.folder / "made").exists()
 
 
-def test_what_came_with_the_line_does_not_answer_a_question(home: Home) -> None:
+def test_keys_typed_with_the_line_do_not_answer_a_question(home: Home) -> None:
     (home.folder / "precious").mkdir()
     with ScriptedServer("So:\nCMD: rm -rf precious") as provider:
         home.configure(provider)
