@@ -1,4 +1,4 @@
-"""Work that goes on while the user still thinks."""
+"""Work in the background while the user types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is typed is taken for what it is."""
+"""Typed lines are classified correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands in a model's answer."""
+"""The commands in a model's reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Tab offers."""
+"""Tab completion."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def completer(folder: Path) -> ShellCompleter:
 
 
 def offered(completer: ShellCompleter, text: str, behind: str = "") -> list[str]:
-    """The line up to the cursor, as each completion would make it."""
+    """Return the line up to the cursor for each completion."""
     document = Document(text + behind, cursor_position=len(text))
     return [
         text[: len(text) + completion.start_position] + completion.text
@@ -265,7 +265,7 @@ def test_a_refresh_finds_new_programs(folders: tuple[Path, Path]) -> None:
     programs = ProgramNames(lambda: str(folders[0]))
     programs.refresh().join()
     program(folders[0] / "new")
-    os.utime(folders[0], ns=(1, 1))  # two changes within one tick of the clock look like one
+    os.utime(folders[0], ns=(1, 1))  # two changes within one clock tick look like one
     assert not programs.is_command("new")
     assert programs() == {"in-one"}
     programs.refresh().join()

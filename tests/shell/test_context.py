@@ -53,7 +53,7 @@ Recipe = tuple[dict[str, Any], list[Step]]
 
 @st.composite
 def recipes(draw: st.DrawFn) -> Recipe:
-    """Conversations of any kind, with or without all that goes into a system text."""
+    """Conversations of any kind, with or without blocks of the system prompt."""
     given = {
         "model": draw(st.sampled_from((None, "gpt-4o", "gpt-5-mini", "some-model", "mistral-7b"))),
         "system": draw(st.sampled_from(("", "Be brief.", text(80)))),
@@ -102,7 +102,7 @@ def appended(session: Session, *, message: dict[str, Any]) -> None:
 
 
 def answered(session: Session, *, tokens: int) -> None:
-    """The request is made, and its answer says what it took."""
+    """Send a request whose reply reports its usage."""
     usage = {"prompt_tokens": tokens, "completion_tokens": 3}
     choice = {"message": {"role": "assistant", "content": "So it is."}}
     with suppress(BrimError):

@@ -1,4 +1,4 @@
-"""A conversation on disk: what a killed shell goes on with."""
+"""A conversation on disk, and how a killed shell resumes it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def answer(conversation: SavedConversation, words: str) -> None:
 
 
 def again(conversation: SavedConversation) -> SavedConversation:
-    """The same conversation as another process finds it."""
+    """Return the same conversation, as another process resumes it."""
     conversation.log.unlock(conversation.name)
     return resume_conversation(conversation.log, conversation.name, session)
 
@@ -173,7 +173,7 @@ def test_an_interrupted_write_duplicates_nothing(log: ConversationStore) -> None
     first = begun(log)
     first.add_message("one")
     answer(first, "two")
-    first.saved_turns = 1  # as if it had been interrupted between the disk and this
+    first.saved_turns = 1  # as if interrupted right after the write
     first.add_message("three")
     assert said(again(first)) == ["one", "two", "three"]
 

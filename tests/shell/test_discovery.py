@@ -1,4 +1,4 @@
-"""Finding models: scripted servers for what may listen on a port, and a real llama.cpp."""
+"""Model discovery with scripted servers and a real llama.cpp."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from brim.providers.local import LocalServer
 from brim.shell.setup.discovery import FoundModel, find_models
 
 PATIENT = 20.0
-"""Seconds, for a machine that has much to do."""
+"""Seconds, for a busy machine."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Scripted:
 def serving(
     answers: Mapping[str, Any], *, server: str = "scripted", status: int = 200, **headers: str
 ) -> Iterator[Scripted]:
-    """A server with an answer for each path: JSON, or bytes as they are; else a 404."""
+    """Run a server with a response for each path: JSON, or raw bytes; else 404."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -57,7 +57,7 @@ def serving(
             return server
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nobody reads it."""
+            """Log nothing."""
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     scripted = Scripted(listening.server_address[1])
@@ -73,7 +73,7 @@ def serving(
 
 @contextmanager
 def speaking(said: bytes, *, hangs_up: bool = True) -> Iterator[int]:
-    """A port on which somebody says something, whatever is asked."""
+    """Open a port that sends the same bytes to every client."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         ended = threading.Event()
 
@@ -100,7 +100,7 @@ def speaking(said: bytes, *, hangs_up: bool = True) -> Iterator[int]:
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
+    """Return a port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
     return port

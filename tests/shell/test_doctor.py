@@ -1,4 +1,4 @@
-"""The doctor: real files, a real llama.cpp, and what is said about them."""
+"""The doctor, with real files and a real llama.cpp."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def configured(
     tmp_path: Path, text: str, environment: Mapping[str, str], *, project: str | None = None
 ) -> LoadedConfig | ConfigError:
-    """What a file says, or what is wrong with it."""
+    """Load a configuration from text; return the error if it is invalid."""
     user, overlay = tmp_path / "config.toml", tmp_path / ".brim.toml"
     user.write_text(text)
     if project is not None:
@@ -54,7 +54,7 @@ def configured(
 
 @pytest.fixture
 def checked(tmp_path: Path, environment: dict[str, str]) -> Checked:
-    """All checks of a configuration that is given as text."""
+    """Return a function that runs all checks for a configuration given as text."""
 
     def check(text: str = "", *, project: str | None = None, **more: str) -> list[CheckResult]:
         known = {**environment, **more}
@@ -71,7 +71,7 @@ def named(checks: list[CheckResult], name: str) -> CheckResult:
 
 
 def small(server: LocalServer, **settings: object) -> str:
-    """The configuration of a model `small` at a server."""
+    """Return the configuration of a model `small` at a server."""
     given = {"endpoint": server.url, "model": server.model, "key_env": "SMALL_KEY", **settings}
     rows = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
     return "\n".join(["[models.small]", *rows])
@@ -303,7 +303,7 @@ def test_a_check_and_its_advice_take_one_line_each() -> None:
 def doctor(
     tmp_path: Path, environment: dict[str, str]
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the command with a file of its own, after some preparation."""
+    """Run `brim doctor` with its own configuration file."""
 
     def run(
         text: str, *arguments: str, first: str = "", **variables: str
@@ -327,7 +327,7 @@ def command(first: str, *arguments: str) -> list[str]:
 
 
 def alone(folder: Path, text: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without the keys of this machine, and with this configuration."""
+    """Return an environment without this machine's keys, with this configuration."""
     config = folder / "config.toml"
     config.write_text(text)
     clean = {name: value for name, value in os.environ.items() if "_KEY" not in name}

@@ -1,4 +1,4 @@
-"""Goal mode's rules: what counts as its end, and when it is stopped."""
+"""Goal mode: verdicts, progress and limits."""
 
 from __future__ import annotations
 

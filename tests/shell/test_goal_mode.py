@@ -1,4 +1,4 @@
-"""Goal mode in the real shell: the model acts by itself, and something always ends it."""
+"""Goal mode in the real shell."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_limits_end_a_goal(home: Home) -> None:
             assert "stopped at its token limit (goal.max_tokens)" in shell.do(f":goal {GOAL}")
         home.configure(provider, PRICE, other + "[goal]", "max_dollars = 0.2")
         with home.shell("-m", "free") as shell:
-            # What was said before to a model without a price does not hide what the goal costs.
+            # Earlier requests to a model without a price do not hide the cost of the goal.
             shell.terminal.line("hello there, how are you?")
             answer(shell, COMMAND, "s")
             shell.at_prompt()
@@ -121,7 +121,7 @@ def test_three_replies_without_an_action_end_a_goal(home: Home) -> None:
 
 def test_ctrl_c_ends_a_goal_at_any_point(home: Home) -> None:
     (home.folder / "kept").mkdir()
-    (home.folder / "log").write_text("begun\n")  # of one process: shells can miss an interrupt
+    (home.folder / "log").write_text("begun\n")  # by one process: shells can miss an interrupt
     hold = threading.Event()
     answers: list[ScriptedReply] = [
         "CMD: tail -f log\nCMD: touch second",

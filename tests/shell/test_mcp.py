@@ -1,4 +1,4 @@
-"""MCP servers, real ones: programs of our own, and servers over HTTP."""
+"""Real MCP servers: local programs, and servers over HTTP."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def program(*args: str, **env: str) -> McpConfig:
 
 
 def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait for something that is sure to come."""
+    """Wait until a condition holds."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come"
@@ -83,7 +83,7 @@ def over_http() -> Iterator[tuple[subprocess.Popen[bytes], McpConfig]]:
         child.kill()
 
 
-# What a server offers
+# Tools
 
 
 def test_tools_are_offered_with_their_servers_name(stdio: McpServers) -> None:
@@ -253,7 +253,7 @@ def test_ctrl_c_cancels_a_call_and_the_servers_stay_connected(tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Contents
+# Content
 
 
 def text(words: str) -> types.TextContent:
@@ -299,7 +299,7 @@ def test_a_failure_without_a_message_is_described() -> None:
     assert result_of(answer) == ToolResult("[failed without a message]", is_error=True)
 
 
-# Coming and going
+# Connecting and disconnecting
 
 
 def test_servers_keep_their_order_and_disconnect_one_by_one() -> None:
@@ -320,7 +320,7 @@ def test_servers_keep_their_order_and_disconnect_one_by_one() -> None:
 
 
 def telling(pid: Path) -> str:
-    """The old server; it writes down who it is."""
+    """The old server; it writes its process ID to a file."""
     return f"import os, pathlib; pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n{OLD}"
 
 
@@ -384,7 +384,7 @@ def test_closing_does_not_wait_for_a_connecting_server() -> None:
             coming.result(60)
 
 
-# Servers of the older protocol, and strange ones
+# Servers of the older protocol, and invalid ones
 
 OLD = """
 import json, os, sys
@@ -538,7 +538,7 @@ def test_a_server_that_does_not_respond_times_out(
 
 @pytest.fixture(scope="module")
 def website() -> Iterator[str]:
-    """A server of anything but MCP: the path says with which status it answers."""
+    """A server that does not speak MCP; the path sets its status."""
 
     class Page(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -587,7 +587,7 @@ def test_a_url_of_something_else_is_an_error(
 
 
 class OldOverHttp(BaseHTTPRequestHandler):
-    """A server of the older protocol that has been started anew: it knows no session any more."""
+    """A restarted server of the older protocol, which has lost its sessions."""
 
     results: ClassVar[dict[str, Any]] = {
         "initialize": {

@@ -1,4 +1,4 @@
-"""Tools of MCP servers in the real shell: connected, offered, asked about, and answered always."""
+"""Tools of MCP servers in the real shell."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SLOW = ToolCallReply("tests__slow", {"seconds": 0})
 
 
 def server(*more: str, name: str = "tests") -> str:
-    """The table of a server that is started."""
+    """Return the configuration table of a server."""
     program, script = json.dumps(sys.executable), json.dumps(str(SERVER))
     return "\n".join([f"[mcp.{name}]", f"command = {program}", f"args = [{script}]", *more])
 
 
 def results(asked: ReceivedRequest) -> list[str]:
-    """What the tools have just answered."""
+    """Return the last tool results in a request."""
     turns = [(turn["role"], turn.get("content")) for turn in asked.body["messages"]]
     found: list[str] = []
     while turns and turns[-1][0] == "tool":
@@ -49,7 +49,7 @@ def offered(asked: ReceivedRequest) -> set[str]:
 
 
 def unreadable(*calls: tuple[str, str]) -> ErrorReply:
-    """An answer whose calls have these arguments, JSON or not."""
+    """Return a reply whose calls have these raw arguments."""
     made = [
         {"id": f"odd_{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
         for n, (name, arguments) in enumerate(calls)

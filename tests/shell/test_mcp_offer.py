@@ -1,4 +1,4 @@
-"""Which tools fit."""
+"""Which tools are offered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from brim.shell.mcp import Tool
 from brim.shell.mcp.offer import ToolOffer, choose_tools
 
 FIRST = 10
-"""What the first definition costs on top, as with real models."""
+"""Extra tokens of the first definition, as with real models."""
 
 
 def tool(server: str, name: str, tokens: int) -> Tool:

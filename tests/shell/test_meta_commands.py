@@ -1,4 +1,4 @@
-"""What commands take is checked in one place, and `:help` shows all of them on a screen."""
+"""Arguments of meta commands, and the overview of `:help`."""
 
 from __future__ import annotations
 

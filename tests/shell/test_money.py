@@ -25,12 +25,12 @@ def drawn(shown: RenderableType, width: int = 100, **settings: Any) -> str:
 
 
 def seen(shown: RenderableType, width: int = 100) -> str:
-    """On a terminal, without its colours."""
+    """Render on a terminal, and remove the colors."""
     made = drawn(shown, width, force_terminal=True, color_system="standard")
     return re.sub(r"\x1b\[[0-9;]*m", "", made)
 
 
-def books(*, cap: str | None = None) -> Ledger:
+def ledger_with_calls(*, cap: str | None = None) -> Ledger:
     ledger = Ledger(SpendingLimits(cap_at_dollars=cap))
     used = Usage(input=558, cached=100, output=20)
     ledger.record("gpt-5-mini", "main", usage=used, counted=508 - 10, price=PRICE)
@@ -39,13 +39,13 @@ def books(*, cap: str | None = None) -> Ledger:
 
 
 def test_without_a_terminal_the_detail_is_the_ledgers_text() -> None:
-    ledger = books()
+    ledger = ledger_with_calls()
     assert drawn(cost_detail(ledger, 1_234), width=30) == ledger.format_table(1_234) + "\n"
     assert drawn(cost_detail(Ledger(), 0)) == Ledger().format_table(0) + "\n"
 
 
 def test_on_a_terminal_the_detail_has_the_same_content() -> None:
-    ledger = books()
+    ledger = ledger_with_calls()
     lines = seen(cost_detail(ledger, 1_234)).splitlines()
     assert [line.split() for line in lines] == [
         line.split() for line in ledger.format_table(1_234).splitlines()
@@ -61,13 +61,17 @@ def test_on_a_terminal_the_detail_has_the_same_content() -> None:
 
 @pytest.mark.parametrize("width", [30, 50, 70, 100])
 def test_it_is_never_wider_than_the_screen(width: int) -> None:
-    for shown in (cost_detail(books(), 12), usage(requests()), cost(books(cap="5"))):
+    for shown in (
+        cost_detail(ledger_with_calls(), 12),
+        usage(requests()),
+        cost(ledger_with_calls(cap="5")),
+    ):
         assert all(len(line) <= width for line in seen(shown, width).splitlines())
-    assert "$0.000598" in seen(cost_detail(books()), width)
+    assert "$0.000598" in seen(cost_detail(ledger_with_calls()), width)
 
 
 def test_colors_are_used_only_if_supported() -> None:
-    shown = cost_detail(books())
+    shown = cost_detail(ledger_with_calls())
     coloured: dict[str, Any] = {"force_terminal": True, "color_system": "standard"}
     assert re.search(r"\x1b\[32m *\$0\.000598", drawn(shown, **coloured))
     assert "\x1b[3" not in drawn(shown, **coloured, no_color=True)
@@ -76,7 +80,7 @@ def test_colors_are_used_only_if_supported() -> None:
 
 def test_the_cost_in_a_few_lines() -> None:
     assert seen(cost(Ledger())) == "$0.00 · no calls yet\n"
-    assert seen(cost(books(cap="0.5"))).splitlines() == [
+    assert seen(cost(ledger_with_calls(cap="0.5"))).splitlines() == [
         "at least $0.0006 · 2 calls",
         "648 tokens in (100 cached), 27 out (estimated in part)",
         "cap $0.5000, $0.4994 left",

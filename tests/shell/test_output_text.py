@@ -1,4 +1,4 @@
-"""What is left of an output once its escape sequences have had their effect."""
+"""The text of an output after its escape sequences have been applied."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_text_is_what_a_user_would_see(sent: str, seen: str) -> None:
 
 
 def painted(number: int, rows: int, end: str = "") -> str:
-    """A picture as a monitor paints it: from the first place on, row by row."""
+    """Paint a screen as a monitor does: from the top left, row by row."""
     lines = [f"picture {number}", *(f"row {row} of {number}" for row in range(2, rows + 1))]
     return "\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K" + end
 

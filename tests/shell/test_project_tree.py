@@ -1,4 +1,4 @@
-"""The project's tree: real folders, as they lie on a disk."""
+"""The project's tree, with real folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from brim.shell.project_tree import ProjectTree, build_tree, find_root
 
 
 def made(folder: Path, *names: str, **contents: str) -> Path:
-    """A folder with files, and with folders where a name ends so."""
+    """Create files, and folders for names that end with a slash."""
     for name in names:
         path = folder / name
         (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def test_a_listed_only_folder_is_shown_without_contents(tmp_path: Path) -> None:
     made(tmp_path, "closed/a.py", "b.py")
     closed = tmp_path / "closed"
     closed.chmod(0)
-    inside = [" a.py"] if os.access(closed, os.R_OK | os.X_OK) else []  # nothing is closed to root
+    inside = [" a.py"] if os.access(closed, os.R_OK | os.X_OK) else []  # root can read everything
     try:
         assert lines(tmp_path) == ["closed/", *inside, "b.py"]
     finally:

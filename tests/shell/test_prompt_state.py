@@ -1,4 +1,4 @@
-"""What is counted ahead is not counted again while somebody waits."""
+"""Counting ahead avoids counting while the user waits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from brim.shell.prompt_state import count_conversation
 
 
 class Slow:
-    """A tokenizer that remembers what it was asked."""
+    """A tokenizer that records what it counts."""
 
     name = "slow"
 

@@ -1,4 +1,4 @@
-"""Commands that a model proposes, in the real shell: what is shown is what runs, as wanted."""
+"""Commands that a model proposes, in the real shell."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_lone_surrogates_and_an_ended_shell_are_survived(home: Home) -> None:
 
 def test_ctrl_c_prevents_the_remaining_commands(home: Home) -> None:
     (home.folder / "x").mkdir()
-    (home.folder / "log").write_text("begun\n")  # of one process: shells can miss an interrupt
+    (home.folder / "log").write_text("begun\n")  # by one process: shells can miss an interrupt
     answers = [
         "CMD: tail -f log\nCMD: touch other",
         "CMD: rm -rf x\nCMD: touch other",

@@ -1,4 +1,4 @@
-"""Routing: which words go where, and when another model is asked."""
+"""Routing rules and fallbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules and fallbacks in the real shell: who is asked, with which words, and on whose bill."""
+"""Routing rules and fallbacks in the real shell."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PRICE = "price = {input = 1.0, output = 2.0}"
 
 
 def other(provider: ScriptedServer, *more: str, window: int = 8_000) -> str:
-    """The table of a second model, called other."""
+    """Return the configuration table of a second model, `other`."""
     at = f'endpoint = "{provider.url}"\nmodel = "second"\nwindow = {window}'
     return "\n".join(["[models.other]", at, *more])
 
 
 def has_status(shell: Typist, route: str) -> None:
-    """Wait until the status line names the main model, and this way."""
+    """Wait until the status line shows the main model and this route."""
 
     def is_shown() -> bool:
         found = {way for way in ("text", "poet", "other") if way in shell.status}

@@ -1,4 +1,4 @@
-"""Answers in the shell: they stream, they can be stopped, and nothing that was typed is lost."""
+"""Replies in the shell: they are streamed, can be stopped, and no message is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRICED = "price = {input = 1000.0, output = 1000.0}"
 
 
 def long(body: Any) -> str:
-    """A long answer, if a short one is not asked for."""
+    """Return a long reply, unless the message asks for a short one."""
     if "briefly" in last_words(body):
         return "Short."
     return f"About {last_words(body)[-30:]}: " + "and so on. " * 40
@@ -130,7 +130,7 @@ def test_a_trim_is_reported_once(home: Home) -> None:
             assert line is not None
             assert re.search(r"([\d,]+) → ([\d,]+) tokens", line[2])
             assert ":recall N brings one back" in line[2]
-            # The next requests go on from the same edit, so there is nothing new to tell.
+            # The next requests use the same trim, so there is nothing new to report.
             assert "dropped" not in shell.do("?more of it, briefly")
             assert "dropped" not in shell.do("?and briefly once more")
     assert provider.rejected == []

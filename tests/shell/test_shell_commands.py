@@ -1,4 +1,4 @@
-"""Every command of brim's own, typed into the shell; each is judged by what it really does."""
+"""Every meta command, typed into the real shell."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SLIDING = '[context]\npolicy = "sliding"'
 
 
 def numbered(body: Any) -> str:
-    """A long answer that says what was asked."""
+    """Return a long reply that repeats the question."""
     return f"You said {last_words(body)[-40:]!r}. " + "More about it. " * 40
 
 

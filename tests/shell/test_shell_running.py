@@ -1,4 +1,4 @@
-"""Commands in the shell: they run in the user's own, and the model is told what they print."""
+"""Commands in the shell: they run in the user's shell, and their output is sent to the model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_command_is_shown_live_and_sent_to_the_model(
 
 @pytest.mark.usefixtures("provider")
 def test_ctrl_c_stops_a_command_and_not_the_shell(home: Home) -> None:
-    (home.folder / "log").write_text("begun\n")  # of one process: shells can miss an interrupt
+    (home.folder / "log").write_text("begun\n")  # by one process: shells can miss an interrupt
     with home.shell() as shell:
         shell.terminal.line("tail -f log")
         shell.terminal.wait_for(lambda screen: "begun" in screen)

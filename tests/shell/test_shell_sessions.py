@@ -1,4 +1,4 @@
-"""Conversations on disk: killed shells, two shells, scripts, and what brim tells of all runs."""
+"""Conversations on disk: killed shells, concurrent shells, scripts, and the first start."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_two_concurrent_shells(home: Home) -> None:
             listed = other.do(":sessions")
             assert len(re.findall("4 turns", listed)) == 2
             name = next(line.split()[0] for line in listed.split("\n") if "→" not in line)
-            one.do(f":resume {name}")  # it has that one already, and does not let go of it
+            one.do(f":resume {name}")  # it is already open there, and stays open
             assert "is open in another shell" in other.do(f":resume {name}")
             again = home.run("resume", name)
             assert again.returncode == 2
@@ -164,7 +164,7 @@ ALONE = (
     "from brim.shell.setup.discovery import find; from brim.cli import main; "
     "find.__kwdefaults__.update(ports=(), timeout=30.0); main()",
 )
-"""brim, with patience, and blind for the servers that happen to run on this machine."""
+"""brim with long timeouts, which ignores servers that run on this machine."""
 
 
 def test_a_running_server_is_found(home: Home) -> None:

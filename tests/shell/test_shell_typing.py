@@ -1,4 +1,4 @@
-"""Typing at the shell's prompt: what a line is, before Enter, and every key that does something."""
+"""Typing at the prompt: classification before Enter, and key bindings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def provider(home: Home) -> Iterator[ScriptedServer]:
 
 
 def sees(shell: Typist, sign: str, line: str, reason: str) -> None:
-    """The line that is being typed, and what is said about it."""
+    """Wait until the prompt shows this sign, line and reason."""
 
     def is_there() -> bool:
         typed = next((row for row in reversed(shell.terminal.screen) if f" {line}" in row), "")

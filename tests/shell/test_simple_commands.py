@@ -1,4 +1,4 @@
-"""A line falls into the parts that a shell sees."""
+"""A line is split into simple commands."""
 
 from __future__ import annotations
 

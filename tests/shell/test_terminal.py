@@ -1,4 +1,4 @@
-"""Commands in a real shell, on a real pseudo-terminal, with somebody who types."""
+"""Commands in a real shell on a real pseudo-terminal, with typed keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from brim.shell.terminal.output_buffer import MAX_HEAD, MAX_TAIL, OutputBuffer
 from brim.shell.terminal.status_pipe import StatusReports
 
 PATIENCE = 60
-"""Seconds; only a fault takes so long."""
+"""Seconds; only a failure takes this long."""
 SHELLS = [path for name in ("bash", "sh", "zsh") if (path := shutil.which(name))]
 RC = """
 echo the start file speaks
@@ -36,7 +36,7 @@ twice() { echo "$1 $1"; }
 PS1='prompt> '
 """
 SLEEP = "sh -c 'echo ready; exec sleep 1000'"
-"""Says that it is ready when it has the terminal, so that keys from then on are its own."""
+"""Reports that it is ready to read keys."""
 FULL_SCREEN = """
 import os, signal, sys, termios, tty
 def paint(*_):
@@ -57,7 +57,7 @@ termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
 class Outer:
-    """The terminal that brim runs in, and a thread that reads what it shows."""
+    """The terminal of brim, and a thread that reads its output."""
 
     def __init__(self) -> None:
         self.master, self.slave = os.openpty()
@@ -100,7 +100,7 @@ def wait_for(is_so: Callable[[], object], tell: Callable[[], str] = lambda: "it"
 
 
 class Desk:
-    """A shell in such a terminal; commands run aside, so that the test can type."""
+    """A shell in such a terminal; commands run in a thread, so that the test can type."""
 
     def __init__(self, folder: Path, program: str) -> None:
         self.folder = folder
@@ -146,7 +146,7 @@ class Desk:
 
 @pytest.fixture(params=SHELLS, ids=lambda path: Path(path).name)
 def each(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Desk]:
-    """A desk with each shell that there is."""
+    """A desk with each installed shell."""
     desk = Desk(tmp_path, request.param)
     yield desk
     desk.close()
@@ -228,7 +228,7 @@ def test_a_stopped_program_can_be_continued(each: Desk) -> None:
 
 
 def foreground_is(desk: Desk, name: str) -> bool:
-    """Whether a program of that name has the shell's terminal."""
+    """Return whether a program of that name is in the foreground."""
     live = desk.shell._live
     assert live is not None
     group = os.tcgetpgrp(live.master)

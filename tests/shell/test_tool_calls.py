@@ -1,4 +1,4 @@
-"""A real model calls the tools of a real MCP server, and is told what came of it.
+"""A real model calls the tools of a real MCP server and gets their results.
 
 The small model seldom calls a tool by itself: the template teaches it how, and the request begins
 its answer for it. llama.cpp then lets it write nothing but calls. What it calls, and with which
@@ -56,9 +56,9 @@ TEMPLATE = r"""
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}
 """
 ONE_CALL = "<tool_call>"
-"""Where a second call would begin: the model repeats itself until it has no room left."""
+"""The start of a second call: the model would repeat itself until its limit."""
 BEGUN = {"role": "assistant", "content": "<tool_call>\n"}
-"""The beginning of the answer: without it, `tool_choice` binds the model to nothing."""
+"""The start of the reply: without it, `tool_choice` has no effect."""
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def session_with(tools: Sequence[Tool]) -> brim.Session:
 def asked_to_call(
     client: brim.Client, llama: LocalServer, session: brim.Session, max_tokens: int
 ) -> brim.Reply:
-    """Send what the session says, with the answer begun, and let the session take in the rest."""
+    """Send the session's request with the start of the reply, and receive the rest."""
     request = client.request(
         session, tool_choice="required", stop=[ONE_CALL], temperature=0, max_tokens=max_tokens
     )
@@ -110,7 +110,7 @@ def asked_to_call(
 
 
 def called(servers: McpServers, call: Call) -> ToolResult:
-    """What a call gives; arguments that cannot be read are told to the model, too."""
+    """Return the result of a call; invalid arguments are an error result."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError as error:
@@ -158,7 +158,7 @@ def test_a_failing_tool_is_reported_to_the_model(
 
 
 def begun(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Begin the answer to the user's words as a call; what answers a result is free, and short."""
+    """Start the reply to a message as a call; replies to results are free, and short."""
     messages = body["messages"]
     if messages[-1]["role"] != "user":
         return {"max_tokens": 8, "tool_choice": "none"}
@@ -181,7 +181,7 @@ def test_the_shell_runs_what_the_model_calls(home: Home, llama: LocalServer) -> 
                 return "[s]kip" in shell.terminal.before_cursor
 
             while len(relay.exchanges) < 2:
-                # A small machine reads the descriptions of all tools for a while.
+                # A small machine needs a while to process all tool definitions.
                 shell.terminal.wait_for(lambda _: asks() or len(relay.exchanges) > 1, timeout=300)
                 if asks():
                     shell.terminal.line("yes")

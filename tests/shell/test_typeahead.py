@@ -1,4 +1,4 @@
-"""Keys that are typed while brim works: not seen, not lost, and no answer to a later question."""
+"""Keys typed while brim is busy: not echoed, not lost, and no answer to a later question."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Terminals for tests: a program is started in one, keys are typed, and the screen is read.
+"""Terminals for tests: start a program, type keys, read the screen.
 
-Two drivers have the same face. `Terminal` is a pseudo-terminal with an emulator behind it and is
-always there; `TmuxTerminal` is a real terminal program, where it is installed. A test that takes
-the fixture `start_terminal` runs once with each.
+Two drivers have the same interface. `Terminal` is a pseudo-terminal with an emulator and always
+available; `TmuxTerminal` is a real terminal program, if it is installed. A test with the fixture
+`start_terminal` runs once with each.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ TICK: Final = 0.05
 QUIET: Final = 0.3
 """Seconds without a change after which a screen counts as settled."""
 GRACE: Final = 5.0
-"""Seconds that a program has to end by itself once its terminal is gone."""
+"""Seconds that a program has to exit after its terminal was closed."""
 SHOWN: Final = 300
-"""Lines of what scrolled by that an error shows."""
+"""Scrolled lines to show in an error."""
 
 Awaited = str | Callable[[list[str]], object]
 
 
 class Driver(ABC):
-    """What both terminals can do."""
+    """The interface of both terminals."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.columns = columns
@@ -65,34 +65,34 @@ class Driver(ABC):
     @property
     @abstractmethod
     def screen(self) -> list[str]:
-        """The lines now, without the blanks at their ends."""
+        """The current lines, without trailing blanks."""
 
     @property
     @abstractmethod
     def everything(self) -> str:
-        """All that has scrolled by, and the screen below it."""
+        """Everything that has scrolled off, followed by the screen."""
 
     @property
     @abstractmethod
     def before_cursor(self) -> str:
-        """The line that is being typed, up to the cursor, however many rows it takes."""
+        """The line being typed, up to the cursor, over all its rows."""
 
     @property
     @abstractmethod
     def code(self) -> int | None:
-        """What the program ended with, minus the signal if one ended it; None while it runs."""
+        """The exit code, or minus the signal; None while it runs."""
 
     @abstractmethod
     def ansi(self) -> str:
-        """The screen with its colours."""
+        """Return the screen with its colors."""
 
     @abstractmethod
     def type(self, text: str) -> None:
-        """Type keys as they are."""
+        """Type raw keys."""
 
     @abstractmethod
     def paste(self, text: str) -> None:
-        """Put in a text at once, as a terminal does with its clipboard."""
+        """Paste a text, as a terminal does with its clipboard."""
 
     @abstractmethod
     def press(self, key: str) -> None:
@@ -103,18 +103,18 @@ class Driver(ABC):
 
     @abstractmethod
     def kill(self) -> None:
-        """End the program as a power cut would."""
+        """Kill the program."""
 
     @abstractmethod
     def close(self) -> None:
-        """Take the terminal away, and the program with it."""
+        """Close the terminal and end the program."""
 
     @abstractmethod
     def _changed(self, seconds: float) -> None:
-        """Wait for something new on the screen, but not for longer."""
+        """Wait for a change of the screen, at most this long."""
 
     def line(self, text: str, *, timeout: float = 60) -> None:
-        """Type a line; Enter follows once it stands there.
+        """Type a line, and press Enter once it is shown.
 
         Wait for the prompt first: what is typed before it is shown by the terminal itself.
         """
@@ -124,7 +124,7 @@ class Driver(ABC):
         self.press("enter")
 
     def wait_for(self, what: Awaited, timeout: float = 60, *, anywhere: bool = False) -> list[str]:
-        """Wait until a text is on the screen, or the screen's lines are as a function wants them.
+        """Wait until a text is on the screen, or a function of its lines returns true.
 
         With `anywhere` what has scrolled by counts too. A text is found across the end of a row;
         blanks at its end do not count.
@@ -136,13 +136,13 @@ class Driver(ABC):
         return self.screen
 
     def wait_for_end(self, timeout: float = 60) -> int:
-        """Wait until the program has ended; what it ended with."""
+        """Wait until the program has ended, and return its exit code."""
         self._wait(lambda: self.code is not None, "the program to end", timeout)
         assert self.code is not None
         return self.code
 
     def settle(self, timeout: float = 60) -> list[str]:
-        """Wait until nothing moves any more, for a picture."""
+        """Wait until the screen stops changing."""
         end, seen, since = time.monotonic() + timeout, self.ansi(), time.monotonic()
         while time.monotonic() < min(since + QUIET, end):
             self._changed(TICK)
@@ -155,7 +155,7 @@ class Driver(ABC):
         return text in "\n".join(lines) or text in self._unwrapped(lines)
 
     def _unwrapped(self, lines: Sequence[str]) -> str:
-        """The lines with those put together that fill their row to the end."""
+        """Join lines that fill their whole row."""
         return "".join(line + ("" if _width(line) >= self.columns else "\n") for line in lines)
 
     def _wait(self, is_there: Callable[[], object], name: str, timeout: float) -> None:
@@ -173,14 +173,14 @@ class Driver(ABC):
         screen = self.screen
         scrolled = self.everything.split("\n")[: -len(screen)][-SHOWN:]
         bar = "─" * self.columns
-        return "\n".join(["what scrolled by:", *scrolled, f"the screen:\n{bar}", *screen, bar])
+        return "\n".join(["scrolled lines:", *scrolled, f"the screen:\n{bar}", *screen, bar])
 
 
 def _width(text: str) -> int:
     return sum(max(0, wcwidth(character)) for character in text)
 
 
-# Keys: what a terminal sends, and how tmux calls them.
+# Keys: what a terminal sends, and their names in tmux.
 
 _NAMED: Final[Mapping[str, tuple[str, str]]] = {
     "enter": ("\r", "Enter"),
@@ -205,7 +205,7 @@ _CURSOR: Final[Mapping[str, str]] = {
 
 
 def _sent(key: str, *, is_application: bool) -> str:
-    """What a terminal sends for a key; cursor keys have two ways, and the program chooses."""
+    """Return what a terminal sends for a key; cursor keys depend on the mode."""
     if key in _CURSOR:
         return f"\x1b{'O' if is_application else '['}{_CURSOR[key]}"
     if key in _NAMED:
@@ -220,7 +220,7 @@ def _sent(key: str, *, is_application: bool) -> str:
 
 
 def _tmux_name(key: str) -> str:
-    _sent(key, is_application=False)  # a wrong name is one here too
+    _sent(key, is_application=False)  # raises for an unknown name
     if key in _CURSOR:
         return key.capitalize()
     if key in _NAMED:
@@ -237,19 +237,19 @@ _APPLICATION_KEYS: Final = 1 << 5
 _BRACKETED_PASTE: Final = 2004 << 5
 _SECONDARY: Final = re.compile(r"\x1b\[>0?c")
 _STRANGE: Final = re.compile(
-    r"\x1b[P_^X].*?(?:\x1b\\|\x07)"  # strings to the terminal: it would print them
+    r"\x1b[P_^X].*?(?:\x1b\\|\x07)"  # strings, which it would print
     r"|\x1b\[[<=>][0-9:;]*[ -/]*[@-~]"
     r"|\x1b\[\?[0-9:;]*(?:[ -/]+[@-~]|[@-gi-km-~])"  # only modes may be private
     r"|\x1b\[[0-9;]*:[0-9:;]*[ -/]*[@-~]"
     r"|\x1b\[[0-9;]*[!-/]+[@-~]",
     re.DOTALL,
 )
-"""What the emulator would print, take for something else or fall over."""
+"""Sequences that the emulator would print or misinterpret."""
 _UNFINISHED: Final = re.compile(r"\x1b(?:[P_^X][^\x07\x1b]{0,4096}\x1b?|\[[<-?]?[0-9:;]*[ -/]*)?\Z")
 
 
 class _Screen(pyte.Screen):
-    """An emulated screen that keeps what scrolls by, and has a second one for full-screen use."""
+    """An emulated screen with scrollback and an alternate screen."""
 
     def __init__(self, columns: int, rows: int, answer: Callable[[str], None]) -> None:
         self.scrolled: list[str] = []
@@ -277,7 +277,7 @@ class _Screen(pyte.Screen):
         super().resize(lines, columns)
 
     def select_graphic_rendition(self, *numbers: int, **options: Any) -> None:
-        """Dim is kept as blinking, which nothing else uses: the emulator knows no dim."""
+        """Store dim as blinking, which nothing else uses: the emulator does not support dim."""
         if 38 not in numbers and 48 not in numbers:
             is_plain = (25,) if 22 in numbers else ()
             numbers = tuple(5 if number == 2 else number for number in numbers) + is_plain
@@ -288,7 +288,7 @@ class _Screen(pyte.Screen):
             self.scrolled += [self.text(y).rstrip() for y in range(rows)]
 
     def text(self, y: int, end: int | None = None) -> str:
-        """A row up to a column; the second half of a wide character is empty."""
+        """Return a row up to a column; the second half of a wide character is empty."""
         return "".join(self.buffer[y][x].data for x in range(self.columns if end is None else end))
 
     def set_mode(self, *modes: int, **options: Any) -> None:
@@ -305,7 +305,7 @@ class _Screen(pyte.Screen):
 
 
 class _Emulator:
-    """From the bytes of a program to a screen."""
+    """Feeds the bytes of a program to a screen."""
 
     def __init__(self, columns: int, rows: int, answer: Callable[[str], None]) -> None:
         self.screen = _Screen(columns, rows, answer)
@@ -324,10 +324,10 @@ class _Emulator:
 
     def ansi(self) -> str:
         rows = range(self.screen.lines)
-        return "\n".join(_coloured(self.screen, y) for y in rows).rstrip("\n")
+        return "\n".join(_colored(self.screen, y) for y in rows).rstrip("\n")
 
 
-def _coloured(screen: _Screen, y: int) -> str:
+def _colored(screen: _Screen, y: int) -> str:
     width = len(screen.text(y).rstrip())
     cells = [screen.buffer[y][x] for x in range(screen.columns)]
     while len(cells) > width and _look(cells[-1]) == _look(screen.default_char):
@@ -342,7 +342,7 @@ _BACK: Final = {name: code for code, name in BG_ANSI.items()}
 
 
 def _look(cell: Char) -> str:
-    """Colours and kind of type, as the numbers of an escape sequence."""
+    """Return colors and attributes as the numbers of an escape sequence."""
     flags = zip(
         (1, 2, 3, 4, 7, 9),
         (cell.bold, cell.blink, cell.italics, cell.underscore, cell.reverse, cell.strikethrough),
@@ -366,11 +366,11 @@ _LAUNCH: Final = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execvp(sys.argv[1], sys.argv[1:])"
 )
-"""Makes the terminal the program's own. Forking here instead is unsafe beside other threads."""
+"""Makes the terminal the controlling one. Forking here is unsafe with other threads."""
 
 
 class Terminal(Driver):
-    """A pseudo-terminal; a thread reads all the time, so that queries are answered at once."""
+    """A pseudo-terminal; a thread reads continuously, so that queries are answered immediately."""
 
     def __init__(
         self,
@@ -383,7 +383,7 @@ class Terminal(Driver):
     ) -> None:
         super().__init__(columns, rows)
         self.written = b""
-        """All bytes of the program."""
+        """All bytes written by the program."""
         self._news = threading.Condition(threading.RLock())
         self._emulator = _Emulator(columns, rows, self._send)
         self._fd, theirs = os.openpty()
@@ -444,7 +444,7 @@ class Terminal(Driver):
     @property
     def code(self) -> int | None:
         if self._program.poll() is not None and not self._is_closed:
-            self._reader.join(GRACE)  # its last words are still on their way
+            self._reader.join(GRACE)  # its last output is still arriving
         return self._program.returncode
 
     def ansi(self) -> str:
@@ -464,7 +464,7 @@ class Terminal(Driver):
 
     def _send(self, text: str) -> None:
         data = text.encode()
-        with suppress(OSError):  # the program may have ended meanwhile
+        with suppress(OSError):  # the program may have ended
             while data:
                 data = data[os.write(self._fd, data) :]
 
@@ -505,7 +505,7 @@ def _set_size(fd: int, columns: int, rows: int) -> None:
 
 
 class TmuxTerminal(Driver):
-    """A window of a tmux of its own, which reads no settings and shows no status line."""
+    """A window of a separate tmux without settings and status line."""
 
     def __init__(
         self,
@@ -586,7 +586,7 @@ class TmuxTerminal(Driver):
         if status or by:
             return int(status) if status else -int(by)
         if dead == "1":
-            os.kill(int(server), signal.SIGCHLD)  # tmux sometimes misses that a child has ended
+            os.kill(int(server), signal.SIGCHLD)  # tmux sometimes misses the end of a child
         return -signal.SIGKILL if self._is_killed else None
 
     def ansi(self) -> str:
@@ -597,7 +597,7 @@ class TmuxTerminal(Driver):
             if place:
                 self.press("ctrl-j")
             if part:
-                # A semicolon at the end would begin another command of tmux.
+                # A trailing semicolon would start another tmux command.
                 literal = part[:-1] + "\\;" if part.endswith(";") else part
                 self._tmux("send-keys", "-l", "--", literal)
 
@@ -630,7 +630,7 @@ class TmuxTerminal(Driver):
 
 
 def _up_to(line: str, column: int) -> str:
-    """The part of a line before a column, blanks included."""
+    """Return the part of a line before a column, including blanks."""
     reached = itertools.accumulate(map(_width, line))
     part = line[: sum(1 for end in reached if end <= column)]
     return part + " " * (column - _width(part))
@@ -644,9 +644,9 @@ Start = Callable[..., Driver]
 
 @pytest.fixture(params=DRIVERS, ids=lambda driver: driver.__name__)
 def start_terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
-    """Starts programs in terminals that are closed with the test.
+    """Return a function that starts programs in terminals, closed after the test.
 
-    Takes what the drivers take; the folder is the test's own, and the environment has little in it.
+    It takes the arguments of the drivers; the default folder is the test's own.
     """
     with ExitStack() as stack:
 
@@ -668,14 +668,14 @@ def start_terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[S
 def shown_on(
     columns: int, command: Sequence[str], stream: Literal["stdout", "stderr"], **settings: Any
 ) -> str:
-    """All that a command writes to one of its streams, which is a terminal of this width."""
+    """Return what a command writes to one of its streams, a terminal of this width."""
     screen, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, columns))
     streams: dict[str, Any] = {stream: terminal}
     run = subprocess.Popen(command, **streams, **settings)
     os.close(terminal)
     shown = b""
-    with suppress(OSError):  # how Linux says that nobody is on the other side any more
+    with suppress(OSError):  # Linux reports a closed terminal like this
         while some := os.read(screen, 65_536):
             shown += some
     os.close(screen)

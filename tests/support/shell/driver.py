@@ -1,4 +1,4 @@
-"""The whole shell in a terminal: lines are typed at its prompt, and what comes of them is read."""
+"""Drives the real shell in a terminal: types lines at its prompt and reads the screen."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ WAIT: Final = 60.0
 
 
 class Typist:
-    """Somebody who sits at the shell's prompt."""
+    """A user at the shell's prompt."""
 
     def __init__(self, terminal: Driver) -> None:
         self.terminal = terminal
 
     def at_prompt(self, standing: str = "") -> None:
-        """Wait until the shell waits, with these words in its prompt."""
+        """Wait for the prompt, with this text in it."""
         self.at(PROMPT + standing)
 
     def at(self, line: str) -> None:
-        """Wait until this is what stands before the cursor."""
+        """Wait until this text is before the cursor."""
         wanted = line.rstrip()
         self.wait(
             lambda: self.terminal.before_cursor.rstrip().endswith(wanted), f"the line {line!r}"
@@ -42,23 +42,23 @@ class Typist:
         self.terminal.wait_for(_named(lambda _screen: is_there(), name), WAIT)
 
     def do(self, line: str) -> str:
-        """Type a line, wait for the next prompt, and give what was shown between them."""
+        """Type a line, wait for the next prompt, and return the output in between."""
         self.terminal.line(line)
         self.at_prompt()
         return self.since(line)
 
     def asked(self, line: str, question: str) -> None:
-        """Type a line that makes the shell ask something, and wait for the question."""
+        """Type a line, and wait for this question."""
         self.terminal.line(line)
         self.at(question)
 
     def since(self, line: str) -> str:
-        """What is shown below the last line that was typed like this."""
+        """Return the output after the last time this line was typed."""
         lines = self.terminal.everything.split("\n")
         while lines and not lines.pop().startswith(PROMPT.strip()):
             pass
         _, found, shown = "".join(f"{row}\n" for row in lines).rpartition(f" {line}\n")
-        assert found, f"nobody typed {line!r}"
+        assert found, f"the line was not typed: {line!r}"
         return shown
 
     def leave(self) -> None:
@@ -68,7 +68,7 @@ class Typist:
 
     @property
     def status(self) -> str:
-        """The lowest line that is not empty."""
+        """The last line that is not empty."""
         return next((line for line in reversed(self.terminal.screen) if line), "")
 
 
@@ -78,7 +78,7 @@ def _named(wanted: Callable[[list[str]], object], name: str) -> Callable[[list[s
 
 
 class Home:
-    """A user's folder: a configuration, an environment with little in it, and the state."""
+    """A user's home folder, with a configuration, a minimal environment and the state."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,7 +98,7 @@ class Home:
     def configure(
         self, provider: ScriptedServer, *more: str, window: int = 8_000, reply: int = 0
     ) -> None:
-        """One model, called fast; `more` are lines of its own table, and then other tables."""
+        """Configure one model `fast`; `more` are further lines of its table, then other tables."""
         at = f'endpoint = "{provider.url}"\nmodel = "scripted"\nwindow = {window}\n'
         rest = f"reply = {reply}\n" if reply else ""
         self.config.write_text(f"[models.fast]\n{at}{rest}" + "\n".join(more), encoding="utf-8")
@@ -114,7 +114,7 @@ class Home:
         rows: int = 40,
         also: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[Typist]:
-        """A shell at its prompt; `also` goes into its environment."""
+        """Start a shell and wait for its prompt; `also` extends its environment."""
         with (start or Terminal)(
             [*program, *arguments],
             environment=self.environment | dict(also),
@@ -127,7 +127,7 @@ class Home:
             yield typist
 
     def run(self, *arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
-        """brim without a terminal."""
+        """Run brim without a terminal."""
         return subprocess.run(
             [*PROGRAM, *arguments],
             input=lines,
@@ -147,12 +147,12 @@ def home(tmp_path: Path) -> Home:
 
 
 def texts(asked: ReceivedRequest) -> list[str]:
-    """The contents of a request, one for each message."""
+    """Return the content of each message of a request."""
     return [str(message["content"]) for message in asked.body["messages"]]
 
 
 def sent(provider: ScriptedServer, number: int = -1) -> str:
-    """All words of a request."""
+    """Return all message texts of a request."""
     return "\n".join(texts(provider.requests[number]))
 
 

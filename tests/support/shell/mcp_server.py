@@ -1,4 +1,4 @@
-"""A small MCP server for the tests: over stdio, or over HTTP on the port that it is given."""
+"""A small MCP server for tests: over stdio, or over HTTP on a given port."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add(a: int, b: int) -> int:
 
 @server.tool()
 def fail() -> str:
-    """Fail, always."""
+    """Always fail."""
     raise ToolError("the reason of the failure")
 
 
@@ -46,13 +46,13 @@ async def slow(seconds: float) -> str:
 
 @server.tool()
 def big(size: int) -> str:
-    """Say very much."""
+    """Return a long text."""
     return "x" * size
 
 
 @server.tool(structured_output=True)
 def structured() -> dict[str, Any]:
-    """Say something with a structure."""
+    """Return structured content."""
     return {"colour": "grün", "sizes": [1, 2]}
 
 
@@ -70,14 +70,14 @@ def die() -> str:
 
 @server.tool()
 def variable(name: str) -> str:
-    """What the environment holds."""
+    """Return an environment variable."""
     complain(f"asked for {name}")
     return os.environ.get(name, "nothing")
 
 
 @server.tool()
 def header(name: str, context: Context[Any, Any]) -> str:
-    """What came with the request."""
+    """Return a request header."""
     return str((context.headers or {}).get(name.lower(), "nothing"))
 
 

@@ -1,4 +1,4 @@
-"""What the shell asks is answered, and what it wrote down is read."""
+"""Answers questions of the shell, and reads its recorded events."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from brim.storage import ConversationStore, Database
 from tests.support.shell.driver import Home, Typist
 
 COMMAND: Final = "[q]uit:"
-"""How the question about a command ends."""
+"""The end of the question about a command."""
 DESTRUCTIVE: Final = "destructive. type yes to run it, or [e]dit, [s]kip, e[x]plain, [q]uit:"
 
 
 def asks(shell: Typist, question: str) -> None:
-    """Wait until the shell asks this, and waits for the answer."""
+    """Wait for this question."""
     shell.wait(lambda: shell.terminal.before_cursor.rstrip().endswith(question), question)
 
 
@@ -23,7 +23,7 @@ def answer(shell: Typist, question: str, words: str) -> None:
 
 
 def events(home: Home, kind: str) -> list[dict[str, Any]]:
-    """What was written down of one kind, in all conversations, the newest one first."""
+    """Return the recorded events of one kind, newest conversation first."""
     database = Database(home.state)
     try:
         log = ConversationStore(database)
@@ -38,5 +38,5 @@ def events(home: Home, kind: str) -> list[dict[str, Any]]:
 
 
 def shown(shell: Typist) -> str:
-    """What is on the screen."""
+    """Return the text on the screen."""
     return "\n".join(shell.terminal.screen)
