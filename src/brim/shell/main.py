@@ -21,7 +21,7 @@ from brim.shell.model_clients import ModelClients
 from brim.shell.project_tree import ProjectFiles, find_root
 from brim.shell.prompt_state import PromptState
 from brim.shell.render.screen import Screen, answer_nothing
-from brim.shell.sessions import attach_session, find_saved, open_conversation, preload_model
+from brim.shell.session_setup import attach_session, find_saved, open_conversation, preload_model
 from brim.shell.state import Approvals, Secrets, Shell, ShellStorage
 from brim.shell.terminal import UserShell
 from brim.storage import ConversationStore, Database, FactStore, SpendLog, state_folder

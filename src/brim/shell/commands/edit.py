@@ -9,7 +9,7 @@ from brim.session.session import COMPACT_SHARE
 from brim.shell.chat import ask_again
 from brim.shell.commands.meta_command import command, parse_number
 from brim.shell.goal_mode import pursue
-from brim.shell.sessions import preload_model
+from brim.shell.session_setup import preload_model
 from brim.shell.side_requests import build_summarizer
 from brim.shell.state import FITTING_CHOICE
 

@@ -24,7 +24,7 @@ from brim.shell.context_blocks import (
     show_tree,
 )
 from brim.shell.render.sanitize import sanitize
-from brim.shell.sessions import switch_conversation
+from brim.shell.session_setup import switch_conversation
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -134,7 +134,7 @@ class CommandCandidate:
         )
 
     def odd_words(self, known: KnownNames) -> Iterator[str]:
-        """Yield plain words that are neither files nor, where one is expected, commands."""
+        """Yield plain words that are neither files nor, if one is expected, commands."""
         for place, argument in enumerate(self.arguments):
             is_given = not self.is_plain(place) or known.exists(argument)
             if self.name in words.TAKES_VARIABLES:

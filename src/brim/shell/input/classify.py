@@ -195,8 +195,8 @@ def _compound_rule(line: _Line) -> Classification | None:
     whole, condition = _COMPOUND.match(code), _CONDITION.match(code)
     if whole is None and not (condition and _is_test(condition[1], line.known)):
         return None
-    behind = _AFTER_COMPOUND.match(code)
-    around = split_commands(before) + (split_commands(behind[1]) if behind else [])
+    after = _AFTER_COMPOUND.match(code)
+    around = split_commands(before) + (split_commands(after[1]) if after else [])
     new = whole.groups() if whole else ()
     if all(
         call.name in new or _is_valid_neighbor(call, line.known)

@@ -280,8 +280,8 @@ class McpServer:
             case FileNotFoundError() if config.command:
                 return InputError(f"{self.name}: command not found: {config.command}")
             case OSError() | ValueError() if config.command:
-                said = self._plain(cause)
-                return InputError(f"{self.name}: {config.command} cannot be started: {said}")
+                reason = self._plain(cause)
+                return InputError(f"{self.name}: {config.command} cannot be started: {reason}")
             case httpx2.TransportError():
                 return ConnectionFailedError(f"{self.name}: {place} cannot be reached")
             case MCPError() if config.url and self._status in (401, 403):
@@ -302,9 +302,9 @@ class McpServer:
             case _ if self._is_garbled:
                 return self._silence()
             case _:
-                said = self._plain(cause)
+                reason = self._plain(cause)
                 return ProviderError(
-                    f"{self.name}: {place} does not seem to be an MCP server: {said}"
+                    f"{self.name}: {place} does not seem to be an MCP server: {reason}"
                 )
 
     def _silence(self) -> BrimError:

@@ -166,7 +166,7 @@ def usage(
     sent may be the server's count, so that otherwise they would differ only by the error.
     """
     found = log.statistics()
-    said = (
+    summary = (
         f"{found.requests:,} request{'s' * (found.requests != 1)}, {found.trimmed:,} trimmed, "
         f"{found.utilization:.0%} of the limit used on average"
     )
@@ -181,8 +181,8 @@ def usage(
         rows,
         left=3,
         drop_order=("category", "before", "limit", "model", "trimmed", "time"),
-        plain="\n".join([said, *lines]),
-        above=((said, "bold"),),
+        plain="\n".join([summary, *lines]),
+        above=((summary, "bold"),),
     )
 
 

@@ -176,10 +176,10 @@ def _fill_unit(unit: _Unit, filled: Mapping[str, Parts]) -> Parts:
     first, *pieces = _FIELD.split(unit.text)
     parts: Parts = []
     between = ""
-    for name, behind in zip(pieces[::2], pieces[1::2], strict=True):
+    for name, after in zip(pieces[::2], pieces[1::2], strict=True):
         if value := filled.get(name):
             parts += [(_PLAIN, sanitize(between) if parts else sanitize(first)), *value]
-        between = behind
+        between = after
     return [*parts, (_PLAIN, sanitize(between))] if parts else []
 
 

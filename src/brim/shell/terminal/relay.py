@@ -128,7 +128,7 @@ class Relay:
             self._typed.clear()
 
     def _finish(self) -> None:
-        """Show the remaining output: a marker is written behind it, through the same terminal.
+        """Show the remaining output: a marker is written after it, through the same terminal.
 
         Reading until nothing is available is not enough, because the kernel delivers output later.
         """
