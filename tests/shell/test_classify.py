@@ -620,8 +620,8 @@ def test_pastes(text: str, expected: str) -> None:
     [
         ("", Classification("nothing", "", "empty")),
         (" \t\n", Classification("nothing", "", "empty")),
-        ("!", Classification("nothing", "", "nothing behind !")),
-        ("?", Classification("nothing", "", "nothing behind ?")),
+        ("!", Classification("nothing", "", "nothing after !")),
+        ("?", Classification("nothing", "", "nothing after ?")),
         ("!what is this", Classification("command", "what is this", "forced by !")),
         ("  ! ls -l", Classification("command", "ls -l", "forced by !")),
         ("?ls -l", Classification("language", "ls -l", "forced by ?")),

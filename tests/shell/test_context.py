@@ -229,7 +229,7 @@ def test_without_trimming_the_report_shows_the_excess() -> None:
     found = build_report(session)
     assert found.over == found.used - 800 > 0
     assert rows(found)["free"] == 0
-    assert f"over by {found.over:,} tokens: this cannot be sent" in drawn(found)
+    assert f"over by {found.over:,} tokens: it cannot be sent" in drawn(found)
 
 
 def test_waiting_output_can_cause_a_trim() -> None:

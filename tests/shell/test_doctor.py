@@ -277,14 +277,14 @@ def test_the_account_store_is_checked_but_not_created(checked: Checked, tmp_path
     [
         ("postgresql://brim:hush@127.0.0.1:1/brim", "127.0.0.1:1"),
         ("redis://:hush@127.0.0.1:1/0", "127.0.0.1:1"),
-        ("redis://brim:hush[ss@host/0", "cannot be read"),
-        ("broken.sqlite3", "broken.sqlite3 cannot be used"),
+        ("redis://brim:hush[ss@host/0", "Invalid Redis URL"),
+        ("broken.sqlite3", "broken.sqlite3: file is not a database"),
     ],
 )
 def test_an_account_store_that_does_not_open_is_bad(
     checked: Checked, tmp_path: Path, store: str, reason: str
 ) -> None:
-    (tmp_path / "broken.sqlite3").write_text("no books, " * 1_000)
+    (tmp_path / "broken.sqlite3").write_text("no database, " * 1_000)
     place = store if "://" in store else str(tmp_path / store)
     books = named(checked(f"[gateway]\nstore = {json.dumps(place)}"), "account store")
     assert (books.state, books.advice) == ("bad", "set gateway.store to another address")

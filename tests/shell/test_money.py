@@ -101,7 +101,7 @@ def test_usage_lists_the_last_requests() -> None:
     lines = seen(usage(requests(), local=time.gmtime)).splitlines()
     assert lines[0] == "3 requests, 2 trimmed, 54% of the limit used on average"
     assert [line.split() for line in lines[1:]] == [
-        ["time", "model", "category", "before", "sent", "limit", "full", "left", "out"],
+        ["time", "model", "category", "before", "sent", "limit", "full", "trimmed"],
         ["01-01", "00:00:00", "gpt-5-mini", "main", "900", "1,000", "90%"],
         ["01-01", "00:01:00", "gpt-5-mini", "main", "1,900", "700", "1,000", "70%", "14"],
         ["01-01", "00:01:01", "local␛[2J", "goal", "20", "10", "1,000", "1%", "shortened"],

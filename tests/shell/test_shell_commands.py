@@ -72,7 +72,7 @@ def test_models_and_model(home: Home) -> None:
             assert "slow, 5,000 tokens" in shell.do(":model slow")
             assert "I am slow." in shell.do("and who are you?")
             shell.wait(lambda: "slow" in shell.status, "the model in the status line")
-            assert "did you mean fast?" in shell.do(":model fsat")
+            assert "Did you mean fast?" in shell.do(":model fsat")
             assert "slow, 5,000" in shell.do(":model")
         assert slow.requests[0].body["model"] == "sloth"
         assert texts(slow.requests[0])[1:] == ["who are you?", "I am fast.", "and who are you?"]
@@ -230,7 +230,7 @@ def test_history_shows_authors_and_empty_turns(home: Home) -> None:
         ("1", "assistant", "(empty)"),
         ("2", "user", "say hi"),
         ("3", "assistant", "CMD: echo hi"),
-        ("4", "brim", "[brim] That "),
+        ("4", "brim", "[brim] The o"),
         ("5", "assistant", "GOAL: comple"),
     ]
 

@@ -161,8 +161,8 @@ def test_a_script_never_confirms(home: Home) -> None:
 ALONE = (
     sys.executable,
     "-c",
-    "from brim.shell.setup.discovery import find; from brim.cli import main; "
-    "find.__kwdefaults__.update(ports=(), timeout=30.0); main()",
+    "from brim.shell.setup.discovery import find_models; from brim.cli import main; "
+    "find_models.__kwdefaults__.update(ports=(), timeout=30.0); main()",
 )
 """brim with long timeouts, which ignores servers that run on this machine."""
 

@@ -233,7 +233,7 @@ def test_discarding_a_line_and_leaving(home: Home, provider: ScriptedServer) -> 
         shell.terminal.press("ctrl-c")
         shell.at_prompt()
         assert "Unknown command: :wrod" in shell.do(":wrod")
-        assert "did you mean :models?" in shell.do(":modles")
+        assert "Did you mean :models?" in shell.do(":modles")
         shell.terminal.type("x")
         shell.at("x")
         shell.terminal.press("ctrl-d")

@@ -71,7 +71,7 @@ def test_an_unknown_field_suggests_the_nearest() -> None:
     near = r"shell.status: \{modle\}\. Did you mean \{model\}\? Use \{model\}, "
     with pytest.raises(InputError, match=near):
         check_template("{modle}")
-    with pytest.raises(InputError, match=r"there are \{model\}, "):
+    with pytest.raises(InputError, match=r"Use \{model\}, "):
         render_status("{}", FULL, 80)
 
 

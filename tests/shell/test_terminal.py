@@ -580,13 +580,13 @@ def test_a_closed_shell_stays_closed(desk: Desk) -> None:
 def test_a_start_file_that_does_not_end(
     desk: Desk, start_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_shell, "_START", 0.5)
+    monkeypatch.setattr(user_shell, "_START_TIMEOUT", 0.5)
     (desk.home / ".bashrc").write_text(f"alias first='echo 1'\n{start_file}\n")
     assert desk.run("echo fine").output == "fine\n"
 
 
 def test_a_prompt_command_that_does_not_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_shell, "_START", 0.5)
+    monkeypatch.setattr(user_shell, "_START_TIMEOUT", 0.5)
     (desk.home / ".bashrc").write_text(f'PROMPT_COMMAND="{SLEEP} >&2"; x=read\n')
     running = desk.begin("echo $x; false")
     desk.outer.expect("ready")
@@ -680,7 +680,7 @@ def test_an_unwritable_file_loses_only_the_middle(tmp_path: Path) -> None:
 def test_endless_output_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_buffer, "LARGEST", 100_000)
+    monkeypatch.setattr(output_buffer, "MAX_FILE", 100_000)
     taken = OutputBuffer(tmp_path)
     for _ in range(100):
         taken.add("b" * 10_000)

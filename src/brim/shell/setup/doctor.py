@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from brim.errors import BrimError, ConfigError
-from brim.providers.from_config import LOCAL
 from brim.shell.approval.secret_masker import Masker
 from brim.shell.setup import CheckResult
 from brim.shell.setup.discovery import PORTS, find_models
@@ -151,13 +150,14 @@ def _check_model(
     name: str, config: Config, environment: Mapping[str, str], patience: float
 ) -> Iterator[CheckResult]:
     """Check a configured model: its settings, and what its server reports."""
-    if config.models[name].endpoint is None and name == LOCAL:
-        yield CheckResult(f"model {name}", "ok", "is the embedded model")
-        return
     try:
+        from brim.providers.from_config import LOCAL
         from brim.shell.setup.model_checks import check_model
     except ImportError as missing:
         yield CheckResult(f"model {name}", "bad", str(missing), "pip install 'brim[client]'")
+        return
+    if config.models[name].endpoint is None and name == LOCAL:
+        yield CheckResult(f"model {name}", "ok", "is the embedded model")
         return
     for check in check_model(name, config, environment, patience):
         yield replace(check, name=f"{name}: {check.name}")
@@ -189,12 +189,12 @@ def _netloc(url: str | None) -> str:
 
 def _check_embedded_model(*, is_needed: bool) -> CheckResult:
     """Check the embedded model, which is needed if there is no other."""
-    from brim.providers.local import SMOLLM2, default_model
-
     name, advice = "embedded model", "get it with `brim local`"
     try:
+        from brim.providers.local import SMOLLM2, default_model
+
         path = default_model()
-    except BrimError as error:
+    except (BrimError, ImportError) as error:
         return CheckResult(name, "warn" if is_needed else "ok", str(error), None)
     if path is None:
         message = f"{SMOLLM2.file} is not downloaded ({SMOLLM2.wheel_size / 1e6:.0f} MB)"
