@@ -61,13 +61,13 @@ class Message(NamedTuple):
     priority: int = 0
     private: bool = False
     """Whether the source has fields reserved for brim (`_pin`, …), which are not sent."""
-    beside: bool = False
+    follows_results: bool = False
     """Whether it is the user's text in the same message as the preceding results."""
     skipped: bool = False
     """Whether it is never sent: an empty reply that a session records."""
 
     @property
-    def is_words(self) -> bool:
+    def is_text_only(self) -> bool:
         """Whether it has text only, as most turns do."""
         return self[2:8] == _NO_PARTS
 

@@ -116,7 +116,7 @@ def test_text_blocks_are_text_with_or_without_a_cache_mark() -> None:
     turns = read_messages(given, anthropic)
     assert [turn.role for turn in turns] == ["user", "assistant", "user"]
     assert [turn.words for turn in turns] == [("a",), ("b", ""), ("c",)]
-    assert all(turn.is_words and not turn.private for turn in turns)
+    assert all(turn.is_text_only and not turn.private for turn in turns)
 
 
 def test_a_reader_continues_where_it_stopped() -> None:

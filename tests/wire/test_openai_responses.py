@@ -209,7 +209,7 @@ def test_an_input_that_is_neither_text_nor_list_is_rejected() -> None:
 @pytest.mark.parametrize("more", [{"previous_response_id": "resp_1"}, {"conversation": "conv_1"}])
 def test_a_history_kept_by_the_server_is_forwarded_unchanged(more: Raw) -> None:
     given = body(user(LONG), says(LONG), user(LONG), **more)
-    assert not openai_responses.fittable(given)
+    assert not openai_responses.is_fittable(given)
     out = brim.fit(given, model=MODEL, window=100, reply=1)
     assert all(now is was for now, was in zip(out.messages, given["input"], strict=True))
     assert brim.fit(more, model=MODEL, window=100, reply=1)["model"] == MODEL
@@ -217,7 +217,7 @@ def test_a_history_kept_by_the_server_is_forwarded_unchanged(more: Raw) -> None:
 
 def test_without_a_server_side_id_the_body_is_complete() -> None:
     given = {"input": "x", "previous_response_id": None, "conversation": None}
-    assert openai_responses.fittable(given)
+    assert openai_responses.is_fittable(given)
 
 
 # Writing

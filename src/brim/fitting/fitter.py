@@ -53,7 +53,7 @@ class Fitter:
         conversation = self._find_conversation(body, format, tools, encoded)
         if encoded is None:
             check_depth(body.get(format.MESSAGES))
-        return ParsedBody(self, body, format, conversation, encoded, format.fittable(body))
+        return ParsedBody(self, body, format, conversation, encoded, format.is_fittable(body))
 
     def _find_conversation(
         self,

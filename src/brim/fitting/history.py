@@ -237,7 +237,7 @@ class History:
             self.output_tokens.append(0)
             self.unit_of.append(NO_UNIT)
             return
-        if message.is_words and not message.priority:
+        if message.is_text_only and not message.priority:
             self.output_tokens.append(0)
         else:
             self._index_parts(index, message)
@@ -349,7 +349,7 @@ class HistoryView:
         there, and the model has not seen the results either.
         """
         units, last = self.history.units, self.units - 1
-        if last > 0 and self.history.messages[units[last].start].beside:
+        if last > 0 and self.history.messages[units[last].start].follows_results:
             step = units[last - 1]
             if step.user >= 0 and not step.defect:
                 last -= 1

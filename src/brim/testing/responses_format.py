@@ -48,11 +48,11 @@ def iter_events(response: Body, _: Body) -> Iterator[str]:
 def build_error_event(response: Body, error: Mapping[str, Any]) -> str:
     """Return the event that ends a stream: the response has failed."""
     code = error.get("code")
-    told = {
+    error_object = {
         "code": code if isinstance(code, str) else error.get("type"),
         "message": error.get("message"),
     }
-    response = _start_response(response) | {"status": "failed", "error": told}
+    response = _start_response(response) | {"status": "failed", "error": error_object}
     event = {
         "type": "response.failed",
         "response": response,

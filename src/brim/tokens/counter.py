@@ -63,7 +63,7 @@ class RequestCounter:
         total, count = self._message, self.text
         for text in message.words:
             total += count(text)
-        if message.is_words:
+        if message.is_text_only:
             return total
         for text in message.outputs:
             total += count(text)
@@ -113,7 +113,7 @@ def _dump_definition(tool: Mapping[str, object]) -> str:
 
 def _is_plain(message: Message) -> bool:
     """Whether a turn is a single text: the separator between several parts is unknown."""
-    if message.is_words:
+    if message.is_text_only:
         return len(message.words) <= 1
     return (
         len(message.words) + len(message.outputs) <= 1

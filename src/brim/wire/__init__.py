@@ -41,7 +41,7 @@ class Format(Protocol):
     def Reader(self) -> Callable[[], Reader]: ...  # noqa: N802 - a module's class
 
     @property
-    def fittable(self) -> Callable[[Mapping[str, Any]], bool]:
+    def is_fittable(self) -> Callable[[Mapping[str, Any]], bool]:
         """Whether a body contains the whole conversation, none of it kept by the server."""
 
     @property

@@ -42,7 +42,7 @@ _SERVER_CALLS: Final = ("server_tool_use", "mcp_tool_use")
 _GET_THINKING: Final = attrgetter("thinking")
 
 
-def fittable(body: Mapping[str, Any]) -> bool:
+def is_fittable(body: Mapping[str, Any]) -> bool:
     """Whether the body contains the whole conversation; the server keeps the rest of a thread."""
     if "thread" not in body:
         return True
@@ -256,8 +256,10 @@ def _read_turn(turn: TurnSpan, source: _Source) -> Message:
         if turn.role != "tool":
             _gather(parts, blocks)
             message = parts.message(turn.role, sources)
-            beside = turn.role == "user" and any(map(_is_result, source.blocks(numbers[0])))
-            return message._replace(beside=True) if beside else message
+            follows_results = turn.role == "user" and any(
+                map(_is_result, source.blocks(numbers[0]))
+            )
+            return message._replace(follows_results=True) if follows_results else message
         parts.add_content(blocks[0].get("content"), parts.outputs)
         return parts.message("tool", sources, _answered_call_id(blocks[0]))
     except (RecursionError, ValueError) as error:

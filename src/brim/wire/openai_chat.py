@@ -48,7 +48,7 @@ THINKING: Final = (*PLAIN_THINKING, *SIGNED_THINKING)
 _COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 
 
-def fittable(_: Mapping[str, Any]) -> bool:
+def is_fittable(_: Mapping[str, Any]) -> bool:
     """Whether the body contains the whole conversation: always, in chat completions."""
     return True
 

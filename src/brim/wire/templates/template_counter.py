@@ -56,7 +56,7 @@ class TemplateCounter:
             "tool": 0 if rules.tool_role else self._slack - counter.message(Message("tool")),
             "other": 0 if rules.other_roles else self._other_turn(),
         }
-        self._call = self._told_call()
+        self._call = self._folded_call()
         self.overhead = counter.overhead + self._request()
 
     def message(self, message: Message) -> int:
@@ -125,13 +125,13 @@ class TemplateCounter:
         heading = MAX_ROLE_LENGTH * self._scale + self.text("[]\n") + self._slack
         return self._merge(self._rules.alternate) + self._between() + heading
 
-    def _told_call(self) -> int:
+    def _folded_call(self) -> int:
         if self._rules.tool_role:
             return 0
-        told = self.text("\n\n[tool: ") + self.text(f"]\n\n{NO_RESULT}\n") + 2 * self._slack
+        folded = self.text("\n\n[tool: ") + self.text(f"]\n\n{NO_RESULT}\n") + 2 * self._slack
         bare = self._counter.message(Message("assistant"))
         calling = self._counter.message(Message("assistant", calls=(Call("", "", ""),)))
-        return told - (calling - bare)
+        return folded - (calling - bare)
 
 
 def _with_short_ids(message: Message) -> Message:
