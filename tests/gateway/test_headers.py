@@ -18,24 +18,24 @@ def sent(
 
 
 @pytest.mark.parametrize("name", ["accept-encoding", "Accept-Encoding"])
-def test_answers_are_never_asked_for_packed(name: str) -> None:
+def test_compressed_responses_are_never_requested(name: str) -> None:
     own = UpstreamHeaders.of({name: "br"})
     assert sent((b"accept-encoding", b"gzip"), own=own) == [IDENTITY]
 
 
-def test_an_upstream_s_own_stand_in_place_of_the_client_s() -> None:
+def test_headers_of_the_upstream_replace_those_of_the_client() -> None:
     heads = (b"content-type", b"text/plain"), (b"authorization", b"Bearer client")
     assert sent(*heads) == [*OWN.pairs]
 
 
-def test_the_client_may_choose_one_that_is_taken_out() -> None:
+def test_a_removed_upstream_header_may_come_from_the_client() -> None:
     own, kind = OWN.without(b"content-type"), (b"content-type", b"text/plain")
     for drop_credentials in (False, True):
         found = sent(kind, own=own, drop_credentials=drop_credentials)
         assert found == [kind, (b"Authorization", b"Bearer own"), IDENTITY]
 
 
-def test_those_that_come_several_times_go_on_in_their_order() -> None:
+def test_repeated_headers_keep_their_order() -> None:
     heads = (b"x-a", b"1"), (b"x-b", b"2"), (b"x-a", b"3"), (b"x-a", b"1")
     assert sent(*heads, own=UpstreamHeaders.of({})) == [*heads, IDENTITY]
 
@@ -47,13 +47,13 @@ def test_those_that_come_several_times_go_on_in_their_order() -> None:
         *(b"transfer-encoding", b"proxy-authorization", b"host", b"content-length", b"cookie"),
     ],
 )
-def test_what_is_not_for_the_upstream_does_not_reach_it(name: bytes) -> None:
+def test_hop_by_hop_headers_are_not_forwarded(name: bytes) -> None:
     kept = b"x-a", b"1"
     assert sent((name, b"1"), kept, (name, b"2"), own=UpstreamHeaders.of({})) == [kept, IDENTITY]
 
 
 @pytest.mark.parametrize("name", [b"authorization", b"x-api-key", b"openai-project"])
-def test_who_pays_goes_on_unless_the_upstream_has_a_key(name: bytes) -> None:
+def test_credentials_are_forwarded_unless_the_upstream_has_a_key(name: bytes) -> None:
     payer, own = (name, b"client"), UpstreamHeaders.of({})
     assert sent(payer, own=own) == [payer, IDENTITY]
     assert sent(payer, own=own, drop_credentials=True) == [IDENTITY]

@@ -97,7 +97,7 @@ NO_REQUESTS: Mapping[str, bytes] = {
 
 
 @pytest.mark.parametrize("raw", NO_REQUESTS.values(), ids=NO_REQUESTS)
-def test_what_is_no_request_is_refused_and_goes_nowhere(
+def test_invalid_requests_are_rejected_and_not_forwarded(
     served: Running, upstream: ScriptedServer, raw: bytes
 ) -> None:
     before = len(upstream.requests)
@@ -107,7 +107,7 @@ def test_what_is_no_request_is_refused_and_goes_nowhere(
     assert len(upstream.requests) == before
 
 
-def test_what_follows_a_body_that_is_too_short_is_no_request(
+def test_data_after_a_body_that_is_too_short_is_not_a_request(
     served: Running, upstream: ScriptedServer
 ) -> None:
     before = len(upstream.requests)
@@ -116,7 +116,7 @@ def test_what_follows_a_body_that_is_too_short_is_no_request(
     assert len(upstream.requests) == before
 
 
-def test_a_body_may_come_in_chunks(served: Running, upstream: ScriptedServer) -> None:
+def test_a_body_may_be_chunked(served: Running, upstream: ScriptedServer) -> None:
     halves = b"".join(b"%x;a=b\r\n%b\r\n" % (len(half), half) for half in (BODY[:9], BODY[9:]))
     trailer = b"0\r\nbrim-policy: nonsense\r\n\r\n"
     assert status(told(served, request(CHUNKED, body=halves + trailer))) == 200
@@ -124,18 +124,18 @@ def test_a_body_may_come_in_chunks(served: Running, upstream: ScriptedServer) ->
     assert "Transfer-Encoding" not in upstream.requests[-1].headers
 
 
-def test_requests_may_come_one_behind_the_other(served: Running) -> None:
+def test_requests_may_be_pipelined(served: Running) -> None:
     open_ended = request(SIZED).replace(b"Connection: close\r\n", b"")
     answer = told(served, open_ended * 3 + request(SIZED))
     assert answer.count(b"HTTP/1.1 200 OK") == 4
 
 
-def test_a_client_that_asks_first_is_told_to_go_on(served: Running) -> None:
+def test_expect_100_continue_is_answered(served: Running) -> None:
     answer = told(served, request(SIZED, "Expect: 100-continue"))
     assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
 
 
-def test_a_client_that_asks_first_and_is_refused_gets_its_own_headers_and_the_next_one_none(
+def test_headers_of_an_error_do_not_leak_into_the_next_response(
     served: Running,
 ) -> None:
     nonsense = request("Content-Length: 8", "Expect: 100-continue", body=b"nonsense")
@@ -162,7 +162,7 @@ ENDLESS = b"GET / HTTP/1.1\r\nX-Name: ".ljust(MAX_HEADER_BYTES + 1, b"x")
     ],
     ids=["garbage", "endless"],
 )
-def test_what_the_server_itself_refuses_is_told_whole(
+def test_errors_of_the_server_itself_are_complete_responses(
     served: Running, raw: bytes, said: bytes
 ) -> None:
     heads, _, body = told(served, raw).partition(b"\r\n\r\n")
@@ -174,7 +174,7 @@ def test_what_the_server_itself_refuses_is_told_whole(
 # Headers and paths
 
 
-def test_headers_reach_the_upstream_as_they_are(served: Running, upstream: ScriptedServer) -> None:
+def test_headers_reach_the_upstream_unchanged(served: Running, upstream: ScriptedServer) -> None:
     beta = ("anthropic-beta: one", "anthropic-beta: two")
     odd = "X-Name: ü \t 世界".encode().decode("latin-1")
     assert status(told(served, request(SIZED, *beta, odd, "Cookie: a=b", "TE: trailers"))) == 200
@@ -185,7 +185,7 @@ def test_headers_reach_the_upstream_as_they_are(served: Running, upstream: Scrip
 
 
 @pytest.mark.parametrize("head", ["brim-policy: \xfc\xff", "brim-fitting: maybe", "brim-x: 1"])
-def test_a_wish_that_means_nothing_is_refused(served: Running, head: str) -> None:
+def test_invalid_options_are_rejected(served: Running, head: str) -> None:
     answer = told(served, request(SIZED, head))
     assert status(answer) == 400
     assert b"_header" in answer
@@ -197,15 +197,13 @@ PAGES = ["https://example.org", "null", "http://[", "http://a\\b"]
 
 
 @pytest.mark.parametrize("to", [f"POST {CHAT}", *COUNTS, "GET /v1/models", *ASKED_ABOUT])
-def test_a_web_page_is_refused(served: Running, to: str) -> None:
+def test_requests_from_web_pages_are_rejected(served: Running, to: str) -> None:
     for origin in PAGES:
         assert status(told(served, request(SIZED, f"Origin: {origin}", to=to))) == 403
 
 
 @pytest.mark.parametrize("to", ASKED_ABOUT)
-def test_a_name_that_was_made_to_mean_this_machine_does_not_learn_what_was_done(
-    served: Running, to: str
-) -> None:
+def test_dns_rebinding_is_rejected(served: Running, to: str) -> None:
     hosts = {"evil.example:8484": True, "[::1]:8484": False, "LocalHost": False}
     for host, refused in hosts.items():
         raw = request(to=to, body=b"").replace(b"localhost", host.encode())
@@ -213,7 +211,7 @@ def test_a_name_that_was_made_to_mean_this_machine_does_not_learn_what_was_done(
 
 
 @pytest.mark.parametrize("to", ASKED_ABOUT)
-def test_a_page_of_another_site_does_not_learn_what_was_done(served: Running, to: str) -> None:
+def test_requests_from_other_sites_are_rejected(served: Running, to: str) -> None:
     for site, refused in {"cross-site": True, "same-site": True, "same-origin": False}.items():
         answer = told(served, request(f"Sec-Fetch-Site: {site}", to=to, body=b""))
         assert (status(answer) == 403) is refused
@@ -224,19 +222,19 @@ def test_a_page_of_another_site_does_not_learn_what_was_done(served: Running, to
     ["/v1", "//v1/chat/completions", "/v1/../v1/chat/completions", "/v1/chat/completions/",
      "/v1/embeddings", "/brim/requests/%00%ff/..", "/%ff%fe%0d%0aX-Name:1", "/" + "x" * 9_000],
 )  # fmt: skip
-def test_there_is_nothing_at_other_paths(served: Running, path: str) -> None:
+def test_other_paths_are_not_found(served: Running, path: str) -> None:
     answer = told(served, request(SIZED, to=f"POST {path}"))
     assert status(answer) == 404
     assert b"x-name" not in answer.lower().partition(b"\r\n\r\n")[0]
     assert len(answer) < 1_000
 
 
-def test_a_path_may_be_spelled_with_percents(served: Running) -> None:
+def test_a_path_may_be_percent_encoded(served: Running) -> None:
     assert status(told(served, request(SIZED, to="POST /v1/%63hat%2Fcompletions"))) == 200
 
 
 @pytest.mark.parametrize("name", ["%00%0d%0a", "%ff%fe", "%ed%a0%80", "a/b/../c", "x" * 9_000])
-def test_a_model_that_is_not_there_is_not_there(served: Running, name: str) -> None:
+def test_an_unknown_model_is_not_found(served: Running, name: str) -> None:
     answer = told(served, request(to=f"GET /v1/models/{name}", body=b""))
     assert status(answer) == 404
     assert b"model_not_found" in answer
@@ -245,7 +243,7 @@ def test_a_model_that_is_not_there_is_not_there(served: Running, name: str) -> N
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, INPUT_TOKENS])
-def test_answers_are_asked_for_with_post(served: Running, method: str, path: str) -> None:
+def test_other_methods_are_not_allowed(served: Running, method: str, path: str) -> None:
     answer = httpx.request(method, served.url + path)
     assert answer.status_code == 405
     assert answer.headers["allow"] == "POST"
@@ -254,7 +252,7 @@ def test_answers_are_asked_for_with_post(served: Running, method: str, path: str
 
 
 @pytest.mark.parametrize("protocol", ["websocket", "h2c"])
-def test_no_other_protocol_is_spoken(served: Running, protocol: str) -> None:
+def test_upgrades_are_not_supported(served: Running, protocol: str) -> None:
     heads = "Connection: Upgrade", f"Upgrade: {protocol}", "Sec-WebSocket-Version: 13"
     raw = request(*heads, to="GET /v1/responses", body=b"").replace(b"Connection: close\r\n", b"")
     with connect(served) as connection:
@@ -275,7 +273,7 @@ CUT_AT: Mapping[str, bytes] = {
 
 @pytest.mark.parametrize("raw", CUT_AT.values(), ids=CUT_AT)
 @pytest.mark.parametrize("abruptly", [False, True])
-def test_a_client_that_goes_before_it_has_asked_leaves_nothing_behind(
+def test_a_client_that_disconnects_before_its_request_leaves_nothing_running(
     served: Running, upstream: ScriptedServer, raw: bytes, abruptly: bool
 ) -> None:
     before = len(upstream.requests)
@@ -288,7 +286,7 @@ def test_a_client_that_goes_before_it_has_asked_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("is_begun", [False, True])
-def test_a_client_that_goes_while_it_is_answered_is_not_worked_for(is_begun: bool) -> None:
+def test_a_client_that_disconnects_cancels_its_request(is_begun: bool) -> None:
     never = threading.Event()
     said = TextReply("Hello to you.", hold=never) if is_begun else TextReply("Hello.", pause=LONG)
     with ScriptedServer(said) as slow, running(config_of(slow.url)) as served:
@@ -304,7 +302,7 @@ def test_a_client_that_goes_while_it_is_answered_is_not_worked_for(is_begun: boo
         assert record.end == "client_disconnected"
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(upstream: ScriptedServer) -> None:
+def test_a_body_that_does_not_arrive_times_out(upstream: ScriptedServer) -> None:
     config = replace(config_of(upstream.url), gateway=GatewayConfig(body_seconds=0.2))
     with running(config) as served:
         for path in (CHAT, MESSAGES, COUNT_TOKENS):
@@ -313,7 +311,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(upstream: ScriptedServer) -
             assert b"No part of the body arrived for 0.2 s" in answer
 
 
-def test_an_answer_may_be_an_error_of_any_size() -> None:
+def test_an_error_may_have_any_size() -> None:
     faults = [ErrorReply(500, raw=b"x" * 10_000_000), ErrorReply(400, raw=b"\xff" * 100_000)]
     with ScriptedServer(faults) as failing, running(config_of(failing.url)) as served:
         for expected in (500, 400):

@@ -79,7 +79,7 @@ def test_a_body_above_the_limit_is_rejected(path: str, announced: bool) -> None:
 
 
 @each_format
-def test_a_body_that_is_announced_as_too_large_is_not_waited_for(path: str) -> None:
+def test_a_content_length_that_is_too_large_is_rejected_immediately(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
         bounded(provider, max_body_bytes=10_000) as server,
@@ -90,7 +90,7 @@ def test_a_body_that_is_announced_as_too_large_is_not_waited_for(path: str) -> N
 
 
 @each_format
-def test_a_body_that_does_not_come_is_not_waited_for_forever(path: str) -> None:
+def test_a_body_that_does_not_arrive_times_out(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
         bounded(provider, body_seconds=0.1) as server,
@@ -104,7 +104,7 @@ def test_a_body_that_does_not_come_is_not_waited_for_forever(path: str) -> None:
         assert provider.requests == []
 
 
-def test_a_body_that_trickles_is_not_waited_for_forever() -> None:
+def test_a_slow_body_times_out() -> None:
     with (
         ScriptedServer("Hello.") as provider,
         bounded(provider, body_seconds=0.2) as server,
@@ -123,7 +123,7 @@ def test_a_body_that_trickles_is_not_waited_for_forever() -> None:
 
 
 @each_format
-def test_one_request_too_many_is_told_to_come_again(path: str) -> None:
+def test_a_request_over_the_limit_is_told_to_retry(path: str) -> None:
     goes_on = threading.Event()
     with (
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
@@ -140,7 +140,7 @@ def test_one_request_too_many_is_told_to_come_again(path: str) -> None:
         assert len(provider.requests) == 1
 
 
-def test_what_costs_little_is_answered_while_no_more_requests_are() -> None:
+def test_cheap_requests_are_served_at_the_limit() -> None:
     goes_on = threading.Event()
     with (
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
@@ -152,7 +152,7 @@ def test_what_costs_little_is_answered_while_no_more_requests_are() -> None:
         assert ask(server, COUNT_TOKENS, "hi").status_code == 503
 
 
-def test_what_cannot_be_kept_does_not_end_the_sweep(
+def test_an_error_while_saving_does_not_end_the_sweep(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", 0.01)
@@ -172,7 +172,7 @@ def test_what_cannot_be_kept_does_not_end_the_sweep(
 
 @each_format
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
-def test_a_client_that_does_not_read_is_let_go(
+def test_a_client_that_does_not_read_is_disconnected(
     path: str, streamed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", 0.02)

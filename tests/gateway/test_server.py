@@ -92,7 +92,7 @@ def all_of(connection: socket.socket) -> bytes:
 # How it ends
 
 
-def test_an_answer_has_a_date_and_does_not_say_what_serves_it() -> None:
+def test_a_response_has_a_date_and_no_server_header() -> None:
     with running() as server, server.asked("/") as answer:
         assert answer.read() == b"ended\n"
         assert answer.headers["date"]
@@ -100,7 +100,7 @@ def test_an_answer_has_a_date_and_does_not_say_what_serves_it() -> None:
 
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_well_after_the_streams_that_run(by: signal.Signals) -> None:
+def test_a_signal_stops_it_after_the_running_streams(by: signal.Signals) -> None:
     with running() as server, server.silent() as idle, server.asked("/stream") as answer:
         assert answer.readline() == b"begun\n"
         server.stop(by)
@@ -113,7 +113,7 @@ def test_a_signal_ends_it_well_after_the_streams_that_run(by: signal.Signals) ->
         assert server.end() == (0, "")
 
 
-def test_a_stream_that_outlasts_the_time_to_stop_is_cut() -> None:
+def test_a_stream_that_exceeds_the_stop_timeout_is_cancelled() -> None:
     with running(stop_seconds=0.5) as server, server.asked("/stream") as answer:
         assert answer.readline() == b"begun\n"
         server.stop(signal.SIGTERM)
@@ -124,7 +124,7 @@ def test_a_stream_that_outlasts_the_time_to_stop_is_cut() -> None:
         assert "Traceback" not in complaints
 
 
-def test_a_second_ctrl_c_ends_it_at_once() -> None:
+def test_a_second_ctrl_c_stops_it_immediately() -> None:
     with running() as server, server.asked("/stream") as answer:
         assert answer.readline() == b"begun\n"
         server.stop(signal.SIGINT)
@@ -140,7 +140,7 @@ def test_a_second_ctrl_c_ends_it_at_once() -> None:
 # What it bounds
 
 
-def test_a_head_that_is_too_large_is_refused_and_nobody_else_suffers() -> None:
+def test_headers_that_are_too_large_are_rejected() -> None:
     with running() as server:
         with server.silent() as client:
             client.sendall(b"GET / HTTP/1.1\r\n" + b"X-Long: %s\r\n" % (b"x" * 1_000) * 70)
@@ -151,7 +151,7 @@ def test_a_head_that_is_too_large_is_refused_and_nobody_else_suffers() -> None:
             assert answer.status == 200
 
 
-def test_a_head_that_does_not_end_is_not_kept() -> None:
+def test_endless_headers_are_rejected() -> None:
     with running() as server, server.silent() as client:
         client.sendall(b"GET / HTTP/1.1\r\nX-Long: ")
         with suppress(OSError):
@@ -162,7 +162,7 @@ def test_a_head_that_does_not_end_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HT"])
-def test_who_does_not_ask_is_hung_up_on_and_who_has_asked_is_not(said: bytes) -> None:
+def test_a_client_that_sends_no_request_is_disconnected(said: bytes) -> None:
     with running(head_seconds=0.2) as server, server.asked("/stream") as answer:
         assert answer.readline() == b"begun\n"
         with server.silent() as client:
@@ -176,29 +176,29 @@ def test_who_does_not_ask_is_hung_up_on_and_who_has_asked_is_not(said: bytes) ->
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
-def test_it_listens_on_this_machine(host: str) -> None:
+def test_it_listens_on_loopback_addresses(host: str) -> None:
     with open_listener(host, 0) as listener:
         assert listener.getsockname()[0].startswith("127.")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "2001:db8::1"])
-def test_it_listens_nowhere_else_without_keys(host: str) -> None:
+def test_other_addresses_need_keys(host: str) -> None:
     said = f"{re.escape(host)} is reachable from other machines, .* `brim keys add NAME`"
     with pytest.raises(InputError, match=said):
         open_listener(host, 0)
 
 
-def test_with_keys_other_machines_may_reach_it() -> None:
+def test_with_keys_it_listens_on_all_addresses() -> None:
     with open_listener("0.0.0.0", 0, has_keys=True) as listener:
         assert listener.getsockname()[0] == "0.0.0.0"
 
 
-def test_a_host_that_is_none_is_named() -> None:
+def test_an_unknown_host_is_reported() -> None:
     with pytest.raises(InputError, match=r"^Unknown host: no such host\."):
         open_listener("no such host", 0)
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with open_listener("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(InputError, match=rf"^Cannot listen on port {port} of 127\.0\.0\.1: "):

@@ -55,7 +55,7 @@ async def found(url: str) -> Any:
 
 
 @pytest.mark.parametrize("pieces", STREAMS.values(), ids=STREAMS)
-def test_an_odd_stream_can_be_read(pieces: Pieces) -> None:
+def test_an_unusual_stream_is_parsed(pieces: Pieces) -> None:
     async def read() -> None:
         async with speaking(pieces, pause=0) as upstream:
             assert await asked(upstream.url, is_streamed=True) == TEXT
@@ -64,7 +64,7 @@ def test_an_odd_stream_can_be_read(pieces: Pieces) -> None:
 
 
 @pytest.mark.parametrize("pieces", [WHOLE, GZIPPED])
-def test_a_whole_answer_can_be_read(pieces: Pieces) -> None:
+def test_a_complete_response_is_parsed(pieces: Pieces) -> None:
     async def read() -> None:
         async with speaking(pieces) as upstream:
             assert await asked(upstream.url) == TEXT
@@ -76,7 +76,7 @@ def test_a_whole_answer_can_be_read(pieces: Pieces) -> None:
 
 @pytest.mark.parametrize("pieces", [*HANGS_UP.values(), *NO_ANSWERS.values()],
                          ids=[*HANGS_UP, *NO_ANSWERS])  # fmt: skip
-def test_what_is_no_answer_is_none(pieces: Pieces) -> None:
+def test_an_invalid_response_is_none(pieces: Pieces) -> None:
     async def read() -> None:
         async with speaking(pieces) as upstream:
             assert await found(upstream.url) is None
@@ -85,7 +85,7 @@ def test_what_is_no_answer_is_none(pieces: Pieces) -> None:
     run(read())
 
 
-def test_who_never_answers() -> None:
+def test_a_server_that_never_responds_times_out() -> None:
     async def read() -> None:
         async with silent() as upstream:
             with pytest.raises(openai.APITimeoutError):
@@ -96,7 +96,7 @@ def test_who_never_answers() -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_line_without_end(is_streamed: bool) -> None:
+def test_an_endless_line_is_passed_on(is_streamed: bool) -> None:
     async def read() -> None:
         async with (
             endless(stream=is_streamed) as upstream,

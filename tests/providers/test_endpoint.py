@@ -28,7 +28,7 @@ from brim.providers.transport import default_headers
         ("https://h/api/paas/v4", "https://h/api/paas/v4", "/chat/completions"),
     ],
 )
-def test_an_address_is_one_however_it_is_written(given: str, url: str, chat: str) -> None:
+def test_equivalent_addresses_are_one_endpoint(given: str, url: str, chat: str) -> None:
     endpoint = Endpoint(given)
     assert (endpoint.url, endpoint.chat_path) == (url, chat)
     assert Endpoint(endpoint.url + endpoint.prefix) == endpoint
@@ -41,7 +41,7 @@ def test_each_format_has_its_path(format: Any, path: str) -> None:
     assert Endpoint("https://api.anthropic.com", format).chat_path == path
 
 
-def test_tokenize_is_beside_the_api_and_models_under_it() -> None:
+def test_tokenize_is_outside_the_api_prefix_and_models_inside() -> None:
     endpoint = Endpoint("http://h:1/v1/")
     assert endpoint.beside("/tokenize") == "http://h:1/tokenize"
     assert endpoint.under("/models") == "/v1/models"
@@ -52,7 +52,7 @@ def test_tokenize_is_beside_the_api_and_models_under_it() -> None:
     ["", "h:8080", "ftp://h", "http://", "http://h:x", "http://a b", "http://h/?key=1",
      "http://u:p@h/v1", "http://h:0", 7],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(url: Any) -> None:
+def test_invalid_addresses_are_rejected(url: Any) -> None:
     with pytest.raises(InputError, match="Invalid endpoint address"):
         Endpoint(url)
 
@@ -63,12 +63,12 @@ def test_what_is_no_address_is_refused(url: Any) -> None:
      {"retries": "2"}, {"key": 5}, {"headers": ["a"]}, {"headers": {"a": 1}},
      {"headers": {"a": "b\nc"}}],
 )  # fmt: skip
-def test_settings_without_sense_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Endpoint("http://h", **wrong)
 
 
-def test_the_key_is_shown_nowhere() -> None:
+def test_the_key_is_never_displayed() -> None:
     endpoint = Endpoint("http://h", key="sk-secret\n", headers={"x-other": "sk-other"})
     assert "sk-" not in f"{endpoint} {endpoint!r}"
     assert endpoint.key == "sk-secret"
@@ -105,7 +105,7 @@ def test_an_endpoint_can_be_copied_and_compared() -> None:
         ),
     ],
 )
-def test_the_key_goes_where_the_server_looks_for_it(
+def test_the_key_is_sent_in_the_headers_that_the_server_reads(
     endpoint: Endpoint, there: dict[str, str], not_there: set[str]
 ) -> None:
     sent = default_headers(endpoint)
@@ -113,7 +113,7 @@ def test_the_key_goes_where_the_server_looks_for_it(
     assert not not_there & set(sent)
 
 
-def test_a_proxy_comes_from_the_environment_but_not_for_this_machine(
+def test_the_proxy_comes_from_the_environment_except_for_loopback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):

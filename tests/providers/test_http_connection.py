@@ -1,4 +1,4 @@
-"""What goes over a connection, and what becomes of it, whatever a server does."""
+"""HTTP connections to a server: requests, responses, timeouts and reuse."""
 
 from __future__ import annotations
 
@@ -31,91 +31,91 @@ from brim.providers.http_connection import (
 T = TypeVar("T")
 
 LARGE = b"x" * 20_000_000
-"""More than lies between two sockets."""
+"""More than the buffers between two sockets hold."""
 SMALL = 65_536
-"""Bytes that a server's socket takes before somebody reads them, if it is told so."""
-SOON = 5.0
-"""Seconds in which anything happens that is meant to happen at once."""
-WHOLE = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":1}'
+"""Size of the receive buffer of a server's socket."""
+PROMPT_SECONDS = 5.0
+"""Upper bound in seconds for anything that must happen immediately."""
+COMPLETE = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":1}'
 
 
 @dataclass
-class Call:
-    """One connection, as the server sees it."""
+class ServerConnection:
+    """One connection on the server's side."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     number: int
-    """How many there were before it."""
+    """The number of earlier connections."""
 
-    async def head(self) -> bytes:
+    async def read_head(self) -> bytes:
         return await self.reader.readuntil(b"\r\n\r\n")
 
-    async def asked(self) -> bytes:
-        """A whole request."""
-        head = await self.head()
+    async def read_request(self) -> bytes:
+        """Return a complete request."""
+        head = await self.read_head()
         sizes = [line for line in head.split(b"\r\n") if line.startswith(b"Content-Length:")]
         return head + await self.reader.readexactly(int(sizes[0].split()[1]) if sizes else 0)
 
-    async def say(self, *pieces: bytes) -> None:
+    async def write(self, *pieces: bytes) -> None:
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
             await asyncio.sleep(0.002)
 
-    async def until_gone(self) -> None:
-        """Until the other side hangs up."""
+    async def until_closed(self) -> None:
+        """Wait until the client disconnects."""
         with suppress(ConnectionError):
             while await self.reader.read(SMALL):
                 pass
 
 
-Talk = Callable[[Call], Awaitable[None]]
+Handler = Callable[[ServerConnection], Awaitable[None]]
 
 
-def answering(*pieces: bytes, heard: list[bytes] | None = None) -> Talk:
-    """Every request over a connection gets the same answer."""
+def respond_with(*pieces: bytes, received: list[bytes] | None = None) -> Handler:
+    """Answer every request over a connection with the same response."""
 
-    async def talk(call: Call) -> None:
+    async def handle(connection: ServerConnection) -> None:
         while True:
-            asked = await call.asked()
-            if heard is not None:
-                heard.append(asked)
-            await call.say(*pieces)
+            request = await connection.read_request()
+            if received is not None:
+                received.append(request)
+            await connection.write(*pieces)
 
-    return talk
+    return handle
 
 
 @dataclass
 class Server:
     url: str = ""
-    calls: int = 0
+    connections: int = 0
     gone: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
-    """Connections that were talked over to the end."""
+    """Numbers of the connections whose handler has finished."""
 
 
 @asynccontextmanager
-async def listening(
-    talk: Talk, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+async def run_server(
+    handle: Handler, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Server]:
-    """A server on a free port that holds this talk over each connection."""
+    """Run a server on a free port with this handler for each connection."""
     found, busy = Server(), set[asyncio.Task[Any] | None]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         busy.add(asyncio.current_task())
-        found.calls += 1
+        found.connections += 1
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            await talk(Call(reader, writer, found.calls - 1))
-            found.gone.put_nowait(found.calls - 1)
+            await handle(ServerConnection(reader, writer, found.connections - 1))
+            found.gone.put_nowait(found.connections - 1)
         writer.transport.abort()
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    door = socket.socket(family)
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
-    door.bind((host, 0))
-    server = await asyncio.start_server(serve, sock=door, ssl=tls, backlog=512)
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
+    listener.bind((host, 0))
+    server = await asyncio.start_server(serve, sock=listener, ssl=tls, backlog=512)
     shown = "localhost" if tls else f"[{host}]" if ":" in host else host
-    found.url = f"{'https' if tls else 'http'}://{shown}:{door.getsockname()[1]}"
+    found.url = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}"
     try:
         yield found
     finally:
@@ -128,31 +128,31 @@ async def listening(
 
 
 class Loop:
-    """Runs a test; nothing may be left over of it."""
+    """Runs a test and collects the errors of its event loop."""
 
     def __init__(self, make: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self._make = make
-        self.complaints: list[dict[str, Any]] = []
+        self.errors: list[dict[str, Any]] = []
 
     def __call__(self, work: Coroutine[Any, Any, T]) -> T:
         with asyncio.Runner(loop_factory=self._make) as runner:
-            runner.get_loop().set_exception_handler(lambda _, said: self.complaints.append(said))
+            runner.get_loop().set_exception_handler(lambda _, said: self.errors.append(said))
             return runner.run(asyncio.wait_for(work, 30))
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Iterator[Loop]:
     loop = Loop(request.param)
-    gc.freeze()  # only what this test leaves is looked through
+    gc.freeze()  # only objects of this test are collected
     yield loop
-    gc.collect()  # what was not closed complains now
+    gc.collect()  # unclosed resources warn now
     gc.unfreeze()
-    assert loop.complaints == []
+    assert loop.errors == []
 
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, Path]:
-    """What a server needs for https, and the authority that vouches for it."""
+    """A server's TLS context, and the file of the authority that signed it."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost", "model.example").configure_cert(context)
@@ -167,17 +167,17 @@ def secured(
     tls: tuple[ssl.SSLContext, Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> ssl.SSLContext | None:
-    """The same once without encryption and once with it."""
+    """None for http, and a TLS context for https."""
     monkeypatch.setenv("SSL_CERT_FILE", str(tls[1]))
     return tls[0] if request.param == "https" else None
 
 
-async def asked(
-    asking: Transport, body: bytes | None = b"{}", method: str = "POST"
+async def send(
+    transport: Transport, body: bytes | None = b"{}", method: str = "POST"
 ) -> tuple[int, bytes]:
-    response = await asking.open(method, "/x", body, [])
+    response = await transport.open(method, "/x", body, [])
     try:
-        return response.status, await asking.read_all(response)
+        return response.status, await transport.read_all(response)
     finally:
         response.close()
 
@@ -186,7 +186,7 @@ def to(server: Server, **settings: Any) -> Transport:
     return Transport(Endpoint(server.url, retries=0, **settings))
 
 
-# Which connections are used again
+# Reuse of connections
 
 
 def chunked(*pieces: bytes) -> bytes:
@@ -195,15 +195,15 @@ def chunked(*pieces: bytes) -> bytes:
 
 PACKED = gzip.compress(b"packed" * 50_000)
 KEPT = {
-    "an answer with its length": ("POST", [WHOLE], 200, b'{"id":1}'),
-    "one in many pieces": ("POST", [WHOLE[i : i + 1] for i in range(len(WHOLE))], 200, b'{"id":1}'),
-    "chunks": (
+    "a content length": ("POST", [COMPLETE], 200, b'{"id":1}'),
+    "many chunks": ("POST", [COMPLETE[i : i + 1] for i in range(len(COMPLETE))], 200, b'{"id":1}'),
+    "chunked encoding": (
         "POST",
         [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunked(b"ab", b"c")],
         200,
         b"abc",
     ),
-    "what is packed": (
+    "gzip": (
         "POST",
         [
             b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
@@ -214,20 +214,20 @@ KEPT = {
         b"packed" * 50_000,
     ),
     "no content": ("POST", [b"HTTP/1.1 204 No\r\n\r\n"], 204, b""),
-    "an empty answer": ("POST", [b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"], 200, b""),
+    "an empty body": ("POST", [b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"], 200, b""),
     "not modified": ("GET", [b"HTTP/1.1 304 Old\r\nContent-Length: 8\r\n\r\n"], 304, b""),
-    "a head alone": ("HEAD", [b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n"], 200, b""),
-    "a head of chunks": (
+    "HEAD": ("HEAD", [b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n"], 200, b""),
+    "HEAD and chunked encoding": (
         "HEAD", [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"], 200, b""
     ),
-    "what goes on at once": ("POST", [b"HTTP/1.1 100 Go on\r\n\r\n" + WHOLE], 200, b'{"id":1}'),
+    "100 Continue": ("POST", [b"HTTP/1.1 100 Go on\r\n\r\n" + COMPLETE], 200, b'{"id":1}'),
     "early hints": (
         "POST",
-        [b"HTTP/1.1 103 Hint\r\nLink: <x>\r\n\r\n", b"HTTP/1.1 102 Wait\r\n\r\n", WHOLE],
+        [b"HTTP/1.1 103 Hint\r\nLink: <x>\r\n\r\n", b"HTTP/1.1 102 Wait\r\n\r\n", COMPLETE],
         200,
         b'{"id":1}',
     ),
-    "an old server that keeps it": (
+    "HTTP/1.0 with keep-alive": (
         "POST",
         [b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}"],
         200,
@@ -237,196 +237,194 @@ KEPT = {
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_a_connection_is_used_again_after(case: str, run: Loop) -> None:
+def test_a_connection_is_reused_after(case: str, run: Loop) -> None:
     method, pieces, status, body = KEPT[case]
 
-    talk = answering(*pieces)
+    handle = respond_with(*pieces)
 
     async def work() -> int:
-        async with listening(talk) as server, to(server) as asking:
+        async with run_server(handle) as server, to(server) as transport:
             for _ in range(3):
-                assert await asked(asking, None, method) == (status, body)
-            return server.calls
+                assert await send(transport, None, method) == (status, body)
+            return server.connections
 
     assert run(work()) == 1
 
 
 LEFT = {
-    "that the server wants to close": (
-        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
-    ),
-    "of an old server": b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-    "with a second answer behind the first": (
+    "Connection: close": (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"),
+    "HTTP/1.0": b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "two responses": (
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
     ),
-    "that speaks something else from now on": (
+    "101 Switching Protocols": (
         b"HTTP/1.1 101 Other\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n"
     ),
 }
 
 
 @pytest.mark.parametrize("case", LEFT)
-def test_a_connection_is_left_at_once(case: str, run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.asked()
-        await call.say(LEFT[case])
-        await call.until_gone()
+def test_a_connection_is_closed_immediately(case: str, run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
+        await connection.write(LEFT[case])
+        await connection.until_closed()
 
     async def work() -> None:
-        async with listening(talk) as server, to(server) as asking:
+        async with run_server(handle) as server, to(server) as transport:
             for number in range(2):
-                status, body = await asked(asking)
+                status, body = await send(transport)
                 assert (status, body) == (101, b"") if b" 101 " in LEFT[case] else (200, b"{}")
-                await asyncio.wait_for(server.gone.get(), SOON)
-                assert server.calls == number + 1
+                await asyncio.wait_for(server.gone.get(), PROMPT_SECONDS)
+                assert server.connections == number + 1
 
     run(work())
 
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
-def test_an_answer_without_a_length_ends_with_its_connection(ending: str, run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.asked()
-        await call.say(b"HTTP/1.1 200 OK\r\n\r\n", b"{", b"}")
-        call.writer.close() if ending == "close" else reset(call)
+def test_a_response_without_a_length_ends_with_its_connection(ending: str, run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
+        await connection.write(b"HTTP/1.1 200 OK\r\n\r\n", b"{", b"}")
+        connection.writer.close() if ending == "close" else reset(connection)
 
-    def reset(call: Call) -> None:
-        line = call.writer.get_extra_info("socket")
+    def reset(connection: ServerConnection) -> None:
+        line = connection.writer.get_extra_info("socket")
         line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        call.writer.transport.abort()
+        connection.writer.transport.abort()
 
     async def work() -> list[tuple[int, bytes]]:
-        async with listening(talk) as server, to(server) as asking:
-            return [await asked(asking) for _ in range(2)]
+        async with run_server(handle) as server, to(server) as transport:
+            return [await send(transport) for _ in range(2)]
 
     assert run(work()) == [(200, b"{}")] * 2
 
 
-def test_a_server_that_closes_after_its_answer_without_a_word_breaks_nothing(run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.asked()
-        await call.say(WHOLE)
+def test_a_server_may_close_after_its_response_without_notice(run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
+        await connection.write(COMPLETE)
 
     async def work() -> int:
-        async with listening(talk) as server, to(server) as asking:
+        async with run_server(handle) as server, to(server) as transport:
             for _ in range(3):
-                assert (await asked(asking))[0] == 200
-                await asyncio.wait_for(server.gone.get(), SOON)
-            return server.calls
+                assert (await send(transport))[0] == 200
+                await asyncio.wait_for(server.gone.get(), PROMPT_SECONDS)
+            return server.connections
 
     assert run(work()) == 3
 
 
-@pytest.mark.parametrize("is_first", [True, False], ids=["a new", "a kept"])
-def test_what_a_server_says_unasked_is_no_answer(is_first: bool, run: Loop) -> None:
+@pytest.mark.parametrize("is_first", [True, False], ids=["new", "reused"])
+def test_unsolicited_data_is_not_taken_for_a_response(is_first: bool, run: Loop) -> None:
     late = b"HTTP/1.1 408 Too late\r\nContent-Length: 0\r\n\r\n"
 
-    async def talk(call: Call) -> None:
-        if call.number:
-            await call.asked()
-            await call.say(WHOLE)
+    async def handle(connection: ServerConnection) -> None:
+        if connection.number:
+            await connection.read_request()
+            await connection.write(COMPLETE)
         elif is_first:
-            await call.say(late)
+            await connection.write(late)
         else:
-            await call.asked()
-            await call.say(WHOLE, late)
-        await call.until_gone()
+            await connection.read_request()
+            await connection.write(COMPLETE, late)
+        await connection.until_closed()
 
     async def once_said() -> None:
         await asyncio.sleep(0.1)
 
     async def work() -> None:
-        async with listening(talk) as server, to(server) as asking:
-            sending = SendState(once_said)
+        async with run_server(handle) as server, to(server) as transport:
+            state = SendState(once_said)
             if is_first:
                 with pytest.raises(ConnectionFailedError):
-                    await asking.open("POST", "/x", b"{}", [], sending)
-                assert not sending.is_sent
+                    await transport.open("POST", "/x", b"{}", [], state)
+                assert not state.is_sent
             else:
-                assert (await asked(asking))[0] == 200
+                assert (await send(transport))[0] == 200
                 await once_said()
-            assert (await asked(asking))[0] == 200
+            assert (await send(transport))[0] == 200
 
     run(work())
 
 
-def test_many_requests_go_at_the_same_time(run: Loop) -> None:
+def test_many_requests_run_concurrently(run: Loop) -> None:
     async def work() -> int:
         together = asyncio.Barrier(150)
 
-        async def talk(call: Call) -> None:
-            await call.asked()
+        async def handle(connection: ServerConnection) -> None:
+            await connection.read_request()
             await together.wait()
-            await call.say(WHOLE)
+            await connection.write(COMPLETE)
 
-        async with listening(talk) as server, to(server) as asking:
-            await asyncio.gather(*(asked(asking) for _ in range(150)))
-            return server.calls
+        async with run_server(handle) as server, to(server) as transport:
+            await asyncio.gather(*(send(transport) for _ in range(150)))
+            return server.connections
 
     assert run(work()) == 150
 
 
-# Bodies that a server does not take
+# Uploads
 
 
-def test_an_answer_may_come_before_its_server_has_read_the_request(run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.head()
-        await call.say(b"HTTP/1.1 413 Too large\r\nContent-Length: 2\r\n\r\n{}")
-        await call.until_gone()
+def test_a_response_may_arrive_before_the_server_has_read_the_request(run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_head()
+        await connection.write(b"HTTP/1.1 413 Too large\r\nContent-Length: 2\r\n\r\n{}")
+        await connection.until_closed()
 
     async def work() -> None:
-        async with listening(talk) as server, to(server) as asking:
+        async with run_server(handle) as server, to(server) as transport:
             for number in range(2):
-                assert await asked(asking, LARGE) == (413, b"{}")
-                await asyncio.wait_for(server.gone.get(), SOON)
-                assert server.calls == number + 1
+                assert await send(transport, LARGE) == (413, b"{}")
+                await asyncio.wait_for(server.gone.get(), PROMPT_SECONDS)
+                assert server.connections == number + 1
 
     run(work())
 
 
-def test_a_large_request_and_a_large_answer_come_over_whole(
+def test_large_requests_and_responses_arrive_complete(
     secured: ssl.SSLContext | None, run: Loop
 ) -> None:
-    async def talk(call: Call) -> None:
+    async def handle(connection: ServerConnection) -> None:
         while True:
-            got = await call.asked()
-            await call.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LARGE))
-            await call.say(got[-len(LARGE) :])
+            got = await connection.read_request()
+            await connection.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LARGE))
+            await connection.write(got[-len(LARGE) :])
 
     async def work() -> int:
-        async with listening(talk, tls=secured) as server, to(server) as asking:
+        async with run_server(handle, tls=secured) as server, to(server) as transport:
             for _ in range(2):
-                status, body = await asked(asking, LARGE)
+                status, body = await send(transport, LARGE)
                 assert status == 200
                 assert body == LARGE
-            return server.calls
+            return server.connections
 
     assert run(work()) == 1
 
 
-def test_hanging_up_does_not_wait_for_a_server_that_reads_nothing(
+def test_cancelling_does_not_wait_for_a_server_that_reads_nothing(
     secured: ssl.SSLContext | None, run: Loop
 ) -> None:
     heard = 0
 
-    async def talk(call: Call) -> None:
+    async def handle(connection: ServerConnection) -> None:
         nonlocal heard
-        await call.head()
+        await connection.read_head()
         await asyncio.sleep(0.3)
         with suppress(ConnectionError):
-            while piece := await call.reader.read(SMALL):
+            while piece := await connection.reader.read(SMALL):
                 heard += len(piece)
 
     async def work() -> None:
-        async with listening(talk, tls=secured) as server, to(server) as asking:
-            task = asyncio.create_task(asked(asking, LARGE))
+        async with run_server(handle, tls=secured) as server, to(server) as transport:
+            task = asyncio.create_task(send(transport, LARGE))
             await asyncio.sleep(0.1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await asyncio.wait_for(server.gone.get(), SOON)
+            await asyncio.wait_for(server.gone.get(), PROMPT_SECONDS)
 
     run(work())
     assert heard < len(LARGE)
@@ -435,194 +433,190 @@ def test_hanging_up_does_not_wait_for_a_server_that_reads_nothing(
 def test_closing_does_not_wait_for_a_server_that_reads_nothing(
     secured: ssl.SSLContext | None, run: Loop
 ) -> None:
-    async def talk(call: Call) -> None:
-        await call.head()
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_head()
         await asyncio.sleep(30)
 
     async def work() -> None:
-        async with listening(talk, tls=secured) as server, to(server) as asking:
-            task = asyncio.create_task(asked(asking, LARGE))
+        async with run_server(handle, tls=secured) as server, to(server) as transport:
+            task = asyncio.create_task(send(transport, LARGE))
             await asyncio.sleep(0.1)
-            await asyncio.wait_for(asking.close(), SOON)
+            await asyncio.wait_for(transport.close(), PROMPT_SECONDS)
             with pytest.raises(ConnectionFailedError):
-                await asyncio.wait_for(task, SOON)
+                await asyncio.wait_for(task, PROMPT_SECONDS)
 
     run(work())
 
 
-def test_a_server_that_has_nothing_to_say_and_reads_nothing_is_left(run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.head()
-        call.writer.write_eof()
+def test_a_server_that_half_closes_during_an_upload_is_disconnected(run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_head()
+        connection.writer.write_eof()
         await asyncio.sleep(30)
 
     async def work() -> None:
-        async with listening(talk) as server, to(server, timeout=30) as asking:
+        async with run_server(handle) as server, to(server, timeout=30) as transport:
             with pytest.raises(ConnectionFailedError, match="broke before the response"):
-                await asyncio.wait_for(asked(asking, LARGE), SOON)
+                await asyncio.wait_for(send(transport, LARGE), PROMPT_SECONDS)
 
     run(work())
 
 
-# Silence
+# Timeouts
 
 
 @pytest.mark.parametrize(
     ("timeout", "reading", "thinking"),
     [(0.8, 1.8, 0.0), (1.2, 0.9, 0.6)],
-    ids=["while it reads", "from when it has read"],
+    ids=["during the upload", "after the upload"],
 )
-def test_a_server_that_takes_a_request_slowly_is_not_silent(
+def test_a_slow_upload_does_not_time_out(
     timeout: float, reading: float, thinking: float, run: Loop
 ) -> None:
-    async def talk(call: Call) -> None:
-        await call.head()
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_head()
         for _ in range(20):
             await asyncio.sleep(reading / 20)
-            await call.reader.readexactly(len(LARGE) // 20)
+            await connection.reader.readexactly(len(LARGE) // 20)
         await asyncio.sleep(thinking)
-        await call.say(WHOLE)
+        await connection.write(COMPLETE)
 
     async def work() -> tuple[int, bytes]:
-        async with listening(talk) as server, to(server, timeout=timeout) as asking:
-            return await asked(asking, LARGE)
+        async with run_server(handle) as server, to(server, timeout=timeout) as transport:
+            return await send(transport, LARGE)
 
     assert run(work()) == (200, b'{"id":1}')
 
 
-def test_a_server_that_takes_no_more_of_a_request_is_silent(
-    secured: ssl.SSLContext | None, run: Loop
-) -> None:
-    async def talk(call: Call) -> None:
-        await call.head()
+def test_a_stalled_upload_times_out(secured: ssl.SSLContext | None, run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_head()
         await asyncio.sleep(30)
 
     async def work() -> None:
-        async with listening(talk, tls=secured) as server, to(server, timeout=0.3) as asking:
+        async with run_server(handle, tls=secured) as server, to(server, timeout=0.3) as transport:
             with pytest.raises(ProviderTimeoutError):
-                await asyncio.wait_for(asked(asking, LARGE), SOON)
+                await asyncio.wait_for(send(transport, LARGE), PROMPT_SECONDS)
 
     run(work())
 
 
-def test_a_server_that_says_only_that_it_goes_on_is_silent(run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.asked()
-        await call.say(b"HTTP/1.1 100 Go on\r\n\r\n")
+def test_an_informational_response_does_not_prevent_the_timeout(run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
+        await connection.write(b"HTTP/1.1 100 Go on\r\n\r\n")
         await asyncio.sleep(30)
 
     async def work() -> None:
-        async with listening(talk) as server, to(server, timeout=0.1) as asking:
+        async with run_server(handle) as server, to(server, timeout=0.1) as transport:
             with pytest.raises(ProviderTimeoutError):
-                await asyncio.wait_for(asked(asking), SOON)
+                await asyncio.wait_for(send(transport), PROMPT_SECONDS)
 
     run(work())
 
 
-@pytest.mark.parametrize("pause", ["before the body", "in the body"])
-def test_a_server_may_take_its_time_again_after_each_word(pause: str, run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.asked()
+@pytest.mark.parametrize("pause", ["before the body", "within the body"])
+def test_the_timeout_starts_again_after_each_chunk(pause: str, run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
         head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         words = [head, *[b"1\r\na\r\n"] * 4, b"0\r\n\r\n"]
-        if pause == "in the body":
+        if pause == "within the body":
             words[:2] = [head + words[1]]
         for word in words:
             await asyncio.sleep(0.3)
-            await call.say(word)
+            await connection.write(word)
 
     async def work() -> None:
-        async with listening(talk) as server, to(server, timeout=0.5) as asking:
-            assert await asked(asking) == (200, b"aaaa")
+        async with run_server(handle) as server, to(server, timeout=0.5) as transport:
+            assert await send(transport) == (200, b"aaaa")
 
     run(work())
 
 
-def test_what_comes_without_telling_anything_is_silence(run: Loop) -> None:
-    """Bytes of a chunk's size, for ever."""
+def test_endless_chunk_framing_times_out(run: Loop) -> None:
+    """The server sends an endless chunk extension."""
 
-    async def talk(call: Call) -> None:
-        await call.asked()
-        await call.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1;")
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
+        await connection.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1;")
         while True:
-            await call.say(b"x")
+            await connection.write(b"x")
             await asyncio.sleep(0.05)
 
     async def work() -> None:
-        async with listening(talk) as server, to(server, timeout=0.3) as asking:
+        async with run_server(handle) as server, to(server, timeout=0.3) as transport:
             with pytest.raises(ProviderTimeoutError):
-                await asyncio.wait_for(asked(asking), 5)
+                await asyncio.wait_for(send(transport), 5)
 
     run(work())
 
 
-@pytest.mark.parametrize("case", ["what goes on at once", "a head alone", "chunks"])
-def test_a_connection_may_be_idle_for_longer_than_a_server_may_be_silent(
-    case: str, run: Loop
-) -> None:
+@pytest.mark.parametrize("case", ["100 Continue", "HEAD", "chunked encoding"])
+def test_an_idle_connection_outlasts_the_read_timeout(case: str, run: Loop) -> None:
     method, pieces, status, body = KEPT[case]
 
-    talk = answering(*pieces)
+    handle = respond_with(*pieces)
 
     async def work() -> int:
-        async with listening(talk) as server, to(server, timeout=0.5) as asking:
-            assert await asked(asking, None, method) == (status, body)
+        async with run_server(handle) as server, to(server, timeout=0.5) as transport:
+            assert await send(transport, None, method) == (status, body)
             await asyncio.sleep(0.6)
-            assert await asked(asking, None, method) == (status, body)
-            return server.calls
+            assert await send(transport, None, method) == (status, body)
+            return server.connections
 
     assert run(work()) == 1
 
 
-def test_a_server_that_does_not_shake_hands_is_not_reached(
+def test_a_tls_handshake_that_stalls_times_out(
     tls: tuple[ssl.SSLContext, Path], run: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tls[1]))
 
     async def work() -> None:
-        async with listening(Call.until_gone) as server:
+        async with run_server(ServerConnection.until_closed) as server:
             secure = server.url.replace("http:", "https:")
-            async with Transport(Endpoint(secure, timeout=0.2, retries=0)) as asking:
+            async with Transport(Endpoint(secure, timeout=0.2, retries=0)) as transport:
                 with pytest.raises(UnreachableError, match="timed out"):
-                    await asyncio.wait_for(asked(asking), SOON)
-            await asyncio.wait_for(server.gone.get(), SOON)
+                    await asyncio.wait_for(send(transport), PROMPT_SECONDS)
+            await asyncio.wait_for(server.gone.get(), PROMPT_SECONDS)
 
     run(work())
 
 
-# What is sent, and what is known of it
+# Sending and cancelling
 
 
-@pytest.mark.parametrize("way", ["hang up", "close"])
-def test_what_was_not_sent_because_the_line_broke_before_is_known(way: str, run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        if way == "close":
-            await call.until_gone()
+@pytest.mark.parametrize("way", ["server", "client"])
+def test_a_request_over_a_closed_connection_is_known_to_be_unsent(way: str, run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        if way == "client":
+            await connection.until_closed()
 
     async def work() -> bool:
-        async with listening(talk) as server, to(server) as asking:
+        async with run_server(handle) as server, to(server) as transport:
 
             async def ready() -> None:
-                if way == "close":
-                    await asking.close()
+                if way == "client":
+                    await transport.close()
                 else:
                     await server.gone.get()
                     await asyncio.sleep(0.05)
 
-            sending = SendState(ready)
+            state = SendState(ready)
             with pytest.raises(ConnectionFailedError):
-                await asking.open("POST", "/x", b"{}", [], sending)
-            return sending.is_sent
+                await transport.open("POST", "/x", b"{}", [], state)
+            return state.is_sent
 
     assert run(work()) is False
 
 
-def test_a_kept_connection_that_breaks_before_anything_is_sent_costs_nothing(run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.asked()
-        await call.say(WHOLE)
-        if call.number:
-            await call.until_gone()
+def test_a_reused_connection_that_broke_before_sending_is_replaced(run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
+        await connection.write(COMPLETE)
+        if connection.number:
+            await connection.until_closed()
         else:
             await going.wait()
 
@@ -631,38 +625,38 @@ def test_a_kept_connection_that_breaks_before_anything_is_sent_costs_nothing(run
         await asyncio.sleep(0.05)
 
     async def work() -> int:
-        async with listening(talk) as server, to(server) as asking:
-            assert (await asked(asking))[0] == 200
-            response = await asking.open("POST", "/x", b"{}", [], SendState(ready))
+        async with run_server(handle) as server, to(server) as transport:
+            assert (await send(transport))[0] == 200
+            response = await transport.open("POST", "/x", b"{}", [], SendState(ready))
             response.close()
-            return server.calls
+            return server.connections
 
     going = asyncio.Event()
     assert run(work()) == 2
 
 
-@pytest.mark.parametrize("taken", [1, len(LARGE) - 1], ids=["none of it", "most of it"])
-def test_a_large_request_over_a_connection_that_is_closed_goes_over_another(
+@pytest.mark.parametrize("taken", [1, len(LARGE) - 1], ids=["nothing read", "almost all read"])
+def test_a_large_request_over_a_stale_connection_is_sent_over_another(
     taken: int, run: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brim.providers.http_connection.STALE_SECONDS", 60.0)
 
-    async def talk(call: Call) -> None:
-        await call.asked()
-        await call.say(WHOLE)
-        if not call.number:
-            await call.reader.readexactly(taken)
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
+        await connection.write(COMPLETE)
+        if not connection.number:
+            await connection.reader.readexactly(taken)
 
     async def work() -> int:
-        async with listening(talk) as server, to(server) as asking:
-            assert (await asked(asking))[0] == 200
-            assert (await asked(asking, LARGE))[0] == 200
-            return server.calls
+        async with run_server(handle) as server, to(server) as transport:
+            assert (await send(transport))[0] == 200
+            assert (await send(transport, LARGE))[0] == 200
+            return server.connections
 
     assert run(work()) == 2
 
 
-def test_who_reads_an_older_answer_does_not_make_a_stale_connection_seem_alive(
+def test_reading_an_older_response_does_not_make_a_stale_connection_look_alive(
     run: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("brim.providers.http_connection.STALE_SECONDS", 60.0)
@@ -670,63 +664,63 @@ def test_who_reads_an_older_answer_does_not_make_a_stale_connection_seem_alive(
     async def work() -> int:
         reading = asyncio.Event()
 
-        async def talk(call: Call) -> None:
-            await call.asked()
-            await call.say(WHOLE)
-            if not call.number:
-                await call.asked()
+        async def handle(connection: ServerConnection) -> None:
+            await connection.read_request()
+            await connection.write(COMPLETE)
+            if not connection.number:
+                await connection.read_request()
                 await reading.wait()
 
-        async with listening(talk) as server, to(server) as asking:
-            older = await asking.open("POST", "/x", b"{}", [])
+        async with run_server(handle) as server, to(server) as transport:
+            older = await transport.open("POST", "/x", b"{}", [])
             await asyncio.sleep(0.05)
-            newer = asyncio.create_task(asked(asking))
+            newer = asyncio.create_task(send(transport))
             await asyncio.sleep(0.05)
-            assert await asking.read_all(older) == b'{"id":1}'
+            assert await transport.read_all(older) == b'{"id":1}'
             reading.set()
             assert (await newer)[0] == 200
-            return server.calls
+            return server.connections
 
     assert run(work()) == 2
 
 
 @pytest.mark.parametrize("moment", ["ready", "head", "body"])
-def test_a_request_that_is_cancelled_leaves_no_connection_behind(
+def test_a_cancelled_request_leaves_no_connection_open(
     moment: str, secured: ssl.SSLContext | None, run: Loop
 ) -> None:
-    async def talk(call: Call) -> None:
-        await call.asked()
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
         here.set()
         if moment == "body":
-            await call.say(WHOLE[:-3])
+            await connection.write(COMPLETE[:-3])
         if moment != "ready":
-            await call.until_gone()
+            await connection.until_closed()
         else:
-            await call.say(WHOLE)
+            await connection.write(COMPLETE)
 
     async def ready() -> None:
         here.set()
         await asyncio.sleep(30)
 
     async def work() -> None:
-        async with listening(talk, tls=secured) as server, to(server) as asking:
-            sending = SendState(ready if moment == "ready" else None)
-            task = asyncio.create_task(read(asking, sending))
+        async with run_server(handle, tls=secured) as server, to(server) as transport:
+            state = SendState(ready if moment == "ready" else None)
+            task = asyncio.create_task(read(transport, state))
             await here.wait()
             await asyncio.sleep(0.05)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert sending.is_sent == (moment != "ready")
-            if moment == "ready":  # nothing went over it, so it serves the next
-                assert (await asked(asking))[0] == 200
-            await asyncio.wait_for(server.gone.get(), SOON)
-            assert server.calls == 1
+            assert state.is_sent == (moment != "ready")
+            if moment == "ready":  # nothing was sent, so the connection is reused
+                assert (await send(transport))[0] == 200
+            await asyncio.wait_for(server.gone.get(), PROMPT_SECONDS)
+            assert server.connections == 1
 
-    async def read(asking: Transport, sending: SendState) -> None:
-        response = await asking.open("POST", "/x", b"{}", [], sending)
+    async def read(transport: Transport, state: SendState) -> None:
+        response = await transport.open("POST", "/x", b"{}", [], state)
         try:
-            await asking.read_all(response)
+            await transport.read_all(response)
         finally:
             response.close()
 
@@ -734,64 +728,64 @@ def test_a_request_that_is_cancelled_leaves_no_connection_behind(
     run(work())
 
 
-def test_cancelling_while_a_server_is_reached_leaves_no_connection_behind(
+def test_cancelling_while_connecting_leaves_no_connection_open(
     tls: tuple[ssl.SSLContext, Path], run: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tls[1]))
 
     async def work() -> None:
-        async with listening(Call.until_gone) as server:
+        async with run_server(ServerConnection.until_closed) as server:
             endpoint = Endpoint(server.url.replace("http:", "https:"))
-            async with Transport(endpoint) as asking:
-                task = asyncio.create_task(asked(asking))
+            async with Transport(endpoint) as transport:
+                task = asyncio.create_task(send(transport))
                 await asyncio.sleep(0.1)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
-                await asyncio.wait_for(server.gone.get(), SOON)
+                await asyncio.wait_for(server.gone.get(), PROMPT_SECONDS)
 
     run(work())
 
 
 @pytest.mark.parametrize("whose", ["connection", "response"])
-def test_who_reads_an_answer_learns_that_it_was_closed(whose: str, run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.asked()
-        await call.say(WHOLE[:-3])
-        await call.until_gone()
+def test_reading_a_closed_response_raises(whose: str, run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
+        await connection.write(COMPLETE[:-3])
+        await connection.until_closed()
 
     async def work() -> None:
-        async with listening(talk) as server, to(server) as asking:
-            response = await asking.open("POST", "/x", b"{}", [])
-            reading = asyncio.create_task(asking.read_all(response))
+        async with run_server(handle) as server, to(server) as transport:
+            response = await transport.open("POST", "/x", b"{}", [])
+            reading = asyncio.create_task(transport.read_all(response))
             await asyncio.sleep(0.05)
             if whose == "connection":
-                await asking.close()
+                await transport.close()
             else:
                 response.close()
             with pytest.raises(ConnectionFailedError):
-                await asyncio.wait_for(reading, SOON)
+                await asyncio.wait_for(reading, PROMPT_SECONDS)
             with pytest.raises(ConnectionFailedError):
-                await asking.read_chunk(response)
+                await transport.read_chunk(response)
             response.close()
 
     run(work())
 
 
-def test_closing_ends_requests_that_wait_for_their_answer(run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.asked()
-        await call.until_gone()
+def test_closing_ends_pending_requests(run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
+        await connection.until_closed()
 
     async def work() -> None:
-        async with listening(talk) as server, to(server) as asking:
-            tasks = [asyncio.create_task(asked(asking)) for _ in range(3)]
+        async with run_server(handle) as server, to(server) as transport:
+            tasks = [asyncio.create_task(send(transport)) for _ in range(3)]
             await asyncio.sleep(0.1)
-            await asyncio.wait_for(asking.close(), SOON)
+            await asyncio.wait_for(transport.close(), PROMPT_SECONDS)
             for task in tasks:
                 with pytest.raises(ConnectionFailedError):
-                    await asyncio.wait_for(task, SOON)
-            assert server.calls == 3
+                    await asyncio.wait_for(task, PROMPT_SECONDS)
+            assert server.connections == 3
 
     run(work())
 
@@ -803,28 +797,28 @@ def test_closing_ends_requests_that_wait_for_their_answer(run: Loop) -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nA: " + b"b" * 70_000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        WHOLE[:20],
+        COMPLETE[:20],
     ],
 )
-def test_what_is_no_answer_leaves_no_connection_behind(said: bytes, run: Loop) -> None:
-    async def talk(call: Call) -> None:
-        await call.asked()
-        await call.say(said)
-        if said != WHOLE[:20]:
-            await call.until_gone()
+def test_an_invalid_response_closes_the_connection(said: bytes, run: Loop) -> None:
+    async def handle(connection: ServerConnection) -> None:
+        await connection.read_request()
+        await connection.write(said)
+        if said != COMPLETE[:20]:
+            await connection.until_closed()
 
     async def work() -> None:
-        async with listening(talk) as server, to(server, timeout=1) as asking:
+        async with run_server(handle) as server, to(server, timeout=1) as transport:
             for number in range(2):
                 with pytest.raises(ConnectionFailedError, match="broke before the response"):
-                    await asked(asking)
-                await asyncio.wait_for(server.gone.get(), SOON)
-                assert server.calls == number + 1
+                    await send(transport)
+                await asyncio.wait_for(server.gone.get(), PROMPT_SECONDS)
+                assert server.connections == number + 1
 
     run(work())
 
 
-# How a request is written
+# Encoding of requests
 
 
 def lines_of(head: bytes) -> list[str]:
@@ -844,24 +838,24 @@ def lines_of(head: bytes) -> list[str]:
         ("http://bücher.example:81", "xn--bcher-kva.example:81"),
     ],
 )
-def test_a_server_is_called_by_its_name(address: str, host: str) -> None:
+def test_the_host_header_names_the_server(address: str, host: str) -> None:
     assert Origin.parse(Endpoint(address).url).authority == host
 
 
 def written(path: str = "/x", method: str = "POST", **settings: Any) -> list[str]:
-    """The lines that reach a server."""
+    """Return the lines of the request that reaches a server."""
     heads: list[bytes] = []
 
-    async def talk(call: Call) -> None:
-        heads.append(await call.asked())
-        await call.say(b"HTTP/1.1 204 No\r\n\r\n")
+    async def handle(connection: ServerConnection) -> None:
+        heads.append(await connection.read_request())
+        await connection.write(b"HTTP/1.1 204 No\r\n\r\n")
 
     async def work() -> None:
-        async with listening(talk, host=settings.pop("host", "127.0.0.1")) as server:
+        async with run_server(handle, host=settings.pop("host", "127.0.0.1")) as server:
             address = server.url + settings.pop("under", "")
             body, sent = settings.pop("body", b"{}"), encode_headers(settings.pop("sent", {}))
-            async with Transport(Endpoint(address, **settings)) as asking:
-                (await asking.open(method, path, body, sent)).close()
+            async with Transport(Endpoint(address, **settings)) as transport:
+                (await transport.open(method, path, body, sent)).close()
 
     asyncio.run(asyncio.wait_for(work(), 30))
     return lines_of(heads[0])
@@ -879,11 +873,11 @@ def written(path: str = "/x", method: str = "POST", **settings: Any) -> list[str
         ("/x?", "/x"),
     ],
 )
-def test_a_path_is_sent_as_it_was_given(path: str, target: str) -> None:
+def test_a_path_is_sent_unchanged(path: str, target: str) -> None:
     assert written(path)[0] == f"POST {target} HTTP/1.1"
 
 
-def test_an_address_with_a_path_stands_before_each_path() -> None:
+def test_the_path_of_the_address_precedes_each_path() -> None:
     assert written("/v1/x", under="/here/v1")[0] == "POST /here/v1/x HTTP/1.1"
 
 
@@ -894,12 +888,12 @@ def test_an_address_with_a_path_stands_before_each_path() -> None:
         ("GET", None, None), ("DELETE", None, None), ("DELETE", b"{}", "2"), ("HEAD", None, None),
     ],
 )  # fmt: skip
-def test_a_request_says_how_long_it_is(method: str, body: bytes | None, size: str | None) -> None:
+def test_a_request_has_a_content_length(method: str, body: bytes | None, size: str | None) -> None:
     said = [line for line in written(method=method, body=body) if "ength" in line]
     assert said == ([] if size is None else [f"Content-Length: {size}"])
 
 
-def test_a_server_is_named_once_and_as_it_is_set() -> None:
+def test_a_configured_host_header_replaces_the_default() -> None:
     def names(**settings: Any) -> list[str]:
         return [line for line in written(**settings) if line.lower().startswith("host:")]
 
@@ -915,7 +909,7 @@ def test_headers_are_sent_in_utf_8() -> None:
 
 @pytest.mark.parametrize("sign", ["\r", "\n", "\r\n", "\0"])
 @pytest.mark.parametrize("place", ["method", "path", "name", "value"])
-def test_nothing_can_be_slipped_into_a_head(place: str, sign: str) -> None:
+def test_line_breaks_in_headers_are_rejected(place: str, sign: str) -> None:
     odd = f"a{sign}b: c"
     values = {"method": "GET", "path": "/", "name": "n", "value": "v", place: odd}
     heads = encode_headers({values["name"]: values["value"]})
@@ -924,14 +918,14 @@ def test_nothing_can_be_slipped_into_a_head(place: str, sign: str) -> None:
 
 
 @pytest.mark.parametrize("head", [(b"x", b"a\r\nb: c"), (b"x\r\nb", b"c")])
-def test_a_head_that_cannot_be_written_is_not_sent(head: Header, run: Loop) -> None:
+def test_a_request_with_invalid_headers_is_not_sent(head: Header, run: Loop) -> None:
     async def work() -> int:
-        sending = SendState()
-        async with listening(Call.until_gone) as server, to(server) as asking:
+        state = SendState()
+        async with run_server(ServerConnection.until_closed) as server, to(server) as transport:
             with pytest.raises(ConnectionFailedError):
-                await asking.open("POST", "/x", b"{}", [head], sending)
-            assert not sending.is_sent
-            return server.calls
+                await transport.open("POST", "/x", b"{}", [head], state)
+            assert not state.is_sent
+            return server.connections
 
     assert run(work()) == 0
 
@@ -962,20 +956,20 @@ def proxied(monkeypatch: pytest.MonkeyPatch, tls: tuple[ssl.SSLContext, Path]) -
         ("http://bücher.example", "http://xn--bcher-kva.example/x?a=b", "xn--bcher-kva.example"),
     ],
 )
-def test_a_proxy_is_told_the_whole_address_and_its_connection_is_used_again(
+def test_a_proxy_gets_the_full_address_and_its_connection_is_reused(
     address: str, target: str, host: str, run: Loop, proxied: Proxied
 ) -> None:
     heads: list[bytes] = []
-    talk = answering(WHOLE, heard=heads)
+    handle = respond_with(COMPLETE, received=heads)
 
     async def work() -> int:
-        async with listening(talk) as proxy:
+        async with run_server(handle) as proxy:
             proxied(proxy.url)
-            async with Transport(Endpoint(address, retries=0)) as asking:
+            async with Transport(Endpoint(address, retries=0)) as transport:
                 for _ in range(2):
-                    (await asking.open("POST", "/x?a=b#c", b"{}", [])).close()
+                    (await transport.open("POST", "/x?a=b#c", b"{}", [])).close()
                     await asyncio.sleep(0.02)
-            return proxy.calls
+            return proxy.connections
 
     run(work())
     for head in heads:
@@ -984,23 +978,23 @@ def test_a_proxy_is_told_the_whole_address_and_its_connection_is_used_again(
         assert "Proxy-Authorization: Basic bWU6d29yZA==" in lines_of(head)
 
 
-def test_a_connection_that_opens_again_without_its_proxy_does_not_speak_to_one(
+def test_requests_after_a_proxy_is_removed_go_to_the_server(
     run: Loop, proxied: Proxied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Endpoint, "is_loopback", False)  # no proxy leads back to this machine
+    monkeypatch.setattr(Endpoint, "is_loopback", False)  # loopback addresses never use a proxy
     heads: list[bytes] = []
 
-    async def talk(call: Call) -> None:
-        heads.append(await call.asked())
-        await call.say(WHOLE)
+    async def handle(connection: ServerConnection) -> None:
+        heads.append(await connection.read_request())
+        await connection.write(COMPLETE)
 
     async def work() -> None:
-        async with listening(talk) as server, to(server) as asking:
+        async with run_server(handle) as server, to(server) as transport:
             proxied(server.url)
-            await asked(asking)
-            await asking.close()
+            await send(transport)
+            await transport.close()
             monkeypatch.delenv("http_proxy")
-            await asked(asking)
+            await send(transport)
 
     run(work())
     before, after = map(lines_of, heads)
@@ -1009,11 +1003,11 @@ def test_a_connection_that_opens_again_without_its_proxy_does_not_speak_to_one(
     assert not any(line.startswith("Proxy-") for line in after)
 
 
-def test_a_tunnel_through_a_proxy_is_used_again(
+def test_a_tunnel_through_a_proxy_is_reused(
     tls: tuple[ssl.SSLContext, Path], run: Loop, proxied: Proxied
 ) -> None:
     heads: list[bytes] = []
-    talk = answering(WHOLE, heard=heads)
+    handle = respond_with(COMPLETE, received=heads)
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(SMALL):
@@ -1022,21 +1016,23 @@ def test_a_tunnel_through_a_proxy_is_used_again(
         writer.close()
 
     async def work() -> tuple[int, int]:
-        async def tunnel(call: Call) -> None:
-            heads.append(await call.head())
+        async def tunnel(connection: ServerConnection) -> None:
+            heads.append(await connection.read_head())
             there = await asyncio.open_connection("127.0.0.1", urlsplit(server.url).port)
-            await call.say(b"HTTP/1.1 200 OK\r\n\r\n")
+            await connection.write(b"HTTP/1.1 200 OK\r\n\r\n")
             try:
-                await asyncio.gather(pump(call.reader, there[1]), pump(there[0], call.writer))
+                await asyncio.gather(
+                    pump(connection.reader, there[1]), pump(there[0], connection.writer)
+                )
             finally:
                 there[1].transport.abort()
 
-        async with listening(talk, tls=tls[0]) as server, listening(tunnel) as proxy:
+        async with run_server(handle, tls=tls[0]) as server, run_server(tunnel) as proxy:
             proxied(proxy.url)
-            async with Transport(Endpoint("https://model.example", retries=0)) as asking:
+            async with Transport(Endpoint("https://model.example", retries=0)) as transport:
                 for _ in range(3):
-                    assert (await asked(asking))[0] == 200
-            return proxy.calls, server.calls
+                    assert (await send(transport))[0] == 200
+            return proxy.connections, server.connections
 
     assert run(work()) == (1, 1)
     assert [lines_of(head)[0] for head in heads] == [
@@ -1047,18 +1043,18 @@ def test_a_tunnel_through_a_proxy_is_used_again(
     assert b"Proxy-Authorization" not in heads[1]
 
 
-def test_a_proxy_that_says_nothing_is_not_waited_for_without_end(
-    run: Loop, proxied: Proxied
-) -> None:
+def test_a_proxy_that_does_not_respond_times_out(run: Loop, proxied: Proxied) -> None:
     async def work() -> None:
-        async with listening(Call.until_gone) as proxy:
+        async with run_server(ServerConnection.until_closed) as proxy:
             proxied(proxy.url)
             endpoint = Endpoint("https://model.example", timeout=0.2, retries=0)
-            sending = SendState()
-            async with Transport(endpoint) as asking:
+            state = SendState()
+            async with Transport(endpoint) as transport:
                 with pytest.raises(UnreachableError, match="timed out"):
-                    await asyncio.wait_for(asking.open("POST", "/x", b"{}", [], sending), SOON)
-            assert not sending.is_sent
-            await asyncio.wait_for(proxy.gone.get(), SOON)
+                    await asyncio.wait_for(
+                        transport.open("POST", "/x", b"{}", [], state), PROMPT_SECONDS
+                    )
+            assert not state.is_sent
+            await asyncio.wait_for(proxy.gone.get(), PROMPT_SECONDS)
 
     run(work())

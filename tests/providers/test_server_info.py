@@ -107,7 +107,7 @@ LLAMA = models({"id": "m", "owned_by": "llamacpp", "meta": {"n_ctx": 4096, "n_ct
         ({"/v1/models": web.Response(text="<html>")}, None, "does not report", "unknown"),
     ],
 )  # fmt: skip
-def test_a_window_is_read_where_the_server_tells_it(
+def test_the_window_is_read_where_the_server_reports_it(
     paths: dict[str, Any], tokens: int | None, source: str, kind: str
 ) -> None:
     async def work() -> None:
@@ -141,7 +141,7 @@ def asked_after(seconds: float, answer: Any, paths: list[str]) -> None:
     run(work())
 
 
-def test_a_window_is_asked_for_once_and_one_that_was_not_told_again_later() -> None:
+def test_a_known_window_is_cached_and_an_unknown_one_is_queried_again() -> None:
     known = by_path({"/v1/models": models({"id": "m", "max_model_len": 5})})
     asked_after(10**6, known, [])
     asked_after(1, by_path({}), [])
@@ -149,7 +149,7 @@ def test_a_window_is_asked_for_once_and_one_that_was_not_told_again_later() -> N
     asked_after(31, by_path({}), everything)
 
 
-def test_only_so_many_windows_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_windows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_info, "MAX_WINDOWS", 3)
 
     async def ask() -> None:
@@ -169,7 +169,7 @@ def test_only_so_many_windows_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     run(ask())
 
 
-def test_a_name_is_sent_where_a_server_has_several_models() -> None:
+def test_the_model_name_is_sent_if_a_server_has_several() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path == "/v1/models":
             rows = ({"id": name, "owned_by": "llamacpp"} for name in ("a/1", "b"))
@@ -188,7 +188,7 @@ def test_a_name_is_sent_where_a_server_has_several_models() -> None:
     run(work())
 
 
-def test_a_server_that_is_away_tells_nothing_and_raises_nothing() -> None:
+def test_an_unreachable_server_has_an_unknown_window() -> None:
     async def work() -> None:
         async with Transport(Endpoint("http://127.0.0.1:1", retries=0)) as connection:
             server = ServerInfo(connection)
@@ -203,7 +203,7 @@ def test_a_server_that_is_away_tells_nothing_and_raises_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
-def test_hosts_that_do_not_tell_are_not_asked(kind: str) -> None:
+def test_hosts_without_windows_are_not_queried(kind: str) -> None:
     async def work() -> None:
         async with Transport(Endpoint(f"https://api.{kind}.com")) as connection:
             server = ServerInfo(connection)
@@ -215,7 +215,7 @@ def test_hosts_that_do_not_tell_are_not_asked(kind: str) -> None:
     run(work())
 
 
-def test_the_key_goes_along() -> None:
+def test_the_key_is_sent() -> None:
     async def work() -> Scripted:
         async with (
             serving(in_turn(web.json_response({}))) as scripted,
@@ -248,7 +248,7 @@ def test_the_key_goes_along() -> None:
         ("ollama", 4096, 6000, 0, False),
     ],
 )
-def test_a_prompt_that_was_cut_without_a_word_gives_itself_away(
+def test_a_silently_truncated_prompt_is_detected(
     kind: str, window: int | None, counted: int, reported: int, cut: bool
 ) -> None:
     sentence = detect_truncation(kind, window, counted, reported)

@@ -34,7 +34,7 @@ def read(*pieces: bytes) -> list[ServerSentEvent]:
         ("<html>\n<body>\n\n", []),
     ],
 )
-def test_events_are_read_as_servers_write_them(text: str, events: list[tuple[str, str]]) -> None:
+def test_events_are_parsed_as_servers_send_them(text: str, events: list[tuple[str, str]]) -> None:
     expected = [ServerSentEvent(*event) for event in events]
     assert read(text.encode()) == expected
     assert read(*(bytes([byte]) for byte in text.encode())) == expected
@@ -45,9 +45,7 @@ def test_events_are_read_as_servers_write_them(text: str, events: list[tuple[str
     st.sampled_from(["\n", "\r\n", "\r"]),
     st.data(),
 )
-def test_where_the_network_cuts_does_not_matter(
-    lines: list[str], end: str, data: st.DataObject
-) -> None:
+def test_chunk_boundaries_do_not_matter(lines: list[str], end: str, data: st.DataObject) -> None:
     raw = "".join(f"data: {line}{end}{end}" for line in lines).encode()
     cuts = data.draw(st.lists(st.integers(0, len(raw))).map(sorted))
     edges = [0, *cuts, len(raw)]
@@ -55,7 +53,7 @@ def test_where_the_network_cuts_does_not_matter(
     assert read(*pieces) == [ServerSentEvent("message", line) for line in lines if line.strip()]
 
 
-def test_a_long_line_in_small_pieces_is_read_in_one_go() -> None:
+def test_a_long_line_in_small_chunks_is_joined_once() -> None:
     parser = EventParser()
     for _ in range(20_000):
         assert parser.feed(b"data: " if not parser.pending_bytes else b"x" * 100) == []

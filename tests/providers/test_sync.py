@@ -33,7 +33,7 @@ def portals() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "brim-portal"]
 
 
-def test_a_coroutine_gives_its_result_or_its_error() -> None:
+def test_run_returns_the_result_or_raises_the_error() -> None:
     async def failing() -> None:
         raise KeyError("x")
 
@@ -46,7 +46,7 @@ def test_a_coroutine_gives_its_result_or_its_error() -> None:
     assert portals() == []
 
 
-def test_it_works_inside_of_a_running_loop() -> None:
+def test_it_works_inside_a_running_loop() -> None:
     async def work(portal: Portal) -> int:
         return portal.run(added(1, 2))
 
@@ -54,7 +54,7 @@ def test_it_works_inside_of_a_running_loop() -> None:
         assert asyncio.run(work(portal)) == 3
 
 
-def test_it_does_not_wait_for_itself() -> None:
+def test_a_coroutine_cannot_call_its_own_portal() -> None:
     with Portal() as portal:
 
         async def inside() -> int:
@@ -64,7 +64,7 @@ def test_it_does_not_wait_for_itself() -> None:
             portal.run(inside())
 
 
-def test_several_threads_share_it() -> None:
+def test_several_threads_share_a_portal() -> None:
     results: list[int] = []
     with Portal() as portal:
         threads = [
@@ -79,14 +79,14 @@ def test_several_threads_share_it() -> None:
     assert sorted(results) == [2 * n for n in range(20)]
 
 
-def test_an_async_iterator_is_followed() -> None:
+def test_an_async_iterator_is_iterated() -> None:
     log: list[str] = []
     with Portal() as portal:
         assert list(portal.iterate(numbers(5, log))) == [0, 1, 2, 3, 4]
         assert log == ["closed"]
 
 
-def test_leaving_a_loop_early_closes_what_it_follows() -> None:
+def test_leaving_a_loop_early_closes_the_iterator() -> None:
     log: list[str] = []
     with Portal() as portal:
         for number in portal.iterate(numbers(10**9, log)):
@@ -96,7 +96,7 @@ def test_leaving_a_loop_early_closes_what_it_follows() -> None:
         assert log == ["closed"]
 
 
-def test_closing_cancels_what_runs_and_a_later_use_starts_again() -> None:
+def test_closing_cancels_tasks_and_a_later_use_starts_a_new_thread() -> None:
     ended = threading.Event()
     begun = threading.Event()
 
@@ -123,7 +123,7 @@ def test_closing_cancels_what_runs_and_a_later_use_starts_again() -> None:
     portal.close()
 
 
-def test_a_portal_that_nobody_has_any_more_ends_its_thread() -> None:
+def test_a_garbage_collected_portal_ends_its_thread() -> None:
     portal = Portal()
     assert portal.run(added(1, 1)) == 2
     del portal
@@ -155,7 +155,7 @@ print(portal.run(soon()), flush=True)
 """
 
 
-def test_ctrl_c_cancels_the_task_and_the_portal_goes_on() -> None:
+def test_ctrl_c_cancels_the_task_and_keeps_the_portal() -> None:
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", CTRL_C], capture_output=True, text=True, timeout=30, check=False
@@ -171,7 +171,7 @@ def _in_child(portal: Portal) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_gets_a_thread_of_its_own() -> None:
+def test_a_forked_process_gets_its_own_thread() -> None:
     with Portal() as portal:
         assert portal.run(added(1, 2)) == 3
         child = multiprocessing.get_context("fork").Process(target=_in_child, args=(portal,))
@@ -182,7 +182,7 @@ def test_a_forked_child_gets_a_thread_of_its_own() -> None:
         assert portal.run(added(1, 2)) == 3
 
 
-def test_an_interrupt_just_as_the_work_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_a_task_starts_cancels_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
 
     async def work() -> None:

@@ -98,7 +98,7 @@ async def listened(asking: Transport) -> list[Any]:
     return found
 
 
-def test_a_request_goes_out_as_json_with_the_key_and_the_answer_comes_back() -> None:
+def test_a_request_is_sent_as_json_with_the_key() -> None:
     async def work() -> None:
         async with serving(by_path({CHAT: {"id": 1}})) as server:
             endpoint = Endpoint(server.url + "/v1/", key="sk-1", headers={"x-team": "a"})
@@ -115,7 +115,7 @@ def test_a_request_goes_out_as_json_with_the_key_and_the_answer_comes_back() -> 
     run(work())
 
 
-def test_a_closed_connection_opens_again_at_the_next_request() -> None:
+def test_a_closed_transport_reopens_at_the_next_request() -> None:
     async def work() -> None:
         async with serving(by_path({"/x": [1]})) as server:
             asking = Transport(Endpoint(server.url))
@@ -162,7 +162,7 @@ def test_a_closed_connection_opens_again_at_the_next_request() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_will_not_get_better_is_raised_at_once(
+def test_permanent_errors_are_not_retried(
     answer: web.Response, kind: type[ProviderError], words: str
 ) -> None:
     error, requests = posted(answer, key="sk-long-secret")
@@ -177,20 +177,20 @@ def test_what_will_not_get_better_is_raised_at_once(
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
-def test_what_may_get_better_is_tried_again(status: int) -> None:
+def test_temporary_errors_are_retried(status: int) -> None:
     naps = Naps()
     answer, requests = posted(said(status), said(status), said(200, {"id": 1}), naps=naps)
     assert (answer, requests) == ({"id": 1}, 3)
     assert 0.37 <= naps.taken[0] <= 0.63 <= naps.taken[1] <= 1.26
 
 
-def test_trying_again_has_an_end() -> None:
+def test_the_number_of_retries_is_limited() -> None:
     error, requests = posted(said(503), retries=1)
     assert (error.status, requests) == (503, 2)
     assert posted(said(503), retries=0)[1] == 1
 
 
-def test_a_server_is_waited_for_as_long_as_it_asks() -> None:
+def test_retry_after_is_respected() -> None:
     naps = Naps()
     assert posted(said(429, retry_after="7"), said(200, {"id": 1}), naps=naps)[0] == {"id": 1}
     assert naps.taken == [7.0]
@@ -208,25 +208,25 @@ def test_a_server_is_waited_for_as_long_as_it_asks() -> None:
         ({"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}, 0.0),
     ],
 )
-def test_both_notations_of_waiting_are_understood(
+def test_retry_after_is_parsed_in_both_headers(
     headers: dict[str, str], seconds: float | None
 ) -> None:
     assert parse_retry_after(headers) == seconds
 
 
-def test_a_date_to_wait_for_is_understood() -> None:
+def test_retry_after_may_be_a_date() -> None:
     then = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
     assert 90 < (parse_retry_after({"retry-after": then}) or 0) <= 100
 
 
-def test_the_key_is_not_repeated_where_the_server_repeats_it() -> None:
+def test_the_key_is_removed_from_error_bodies() -> None:
     error, _ = posted(
         said(401, {"error": {"message": "bad key sk-long-secret"}}), key="sk-long-secret"
     )
     assert "sk-long" not in f"{error} {error!r} {error.body} {error.args}"
 
 
-def test_errors_can_be_passed_between_processes() -> None:
+def test_errors_can_be_pickled() -> None:
     error, _ = posted(said(400, TOO_LONG))
     copy = pickle.loads(pickle.dumps(error))
     assert str(copy) == str(error)
@@ -236,7 +236,7 @@ def test_errors_can_be_passed_between_processes() -> None:
     assert pickle.loads(pickle.dumps(other)).status == 404
 
 
-def test_an_answer_without_end_is_not_read_to_its_end() -> None:
+def test_an_endless_response_is_rejected() -> None:
     begun = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{"id": "'
 
     async def work() -> None:
@@ -251,7 +251,7 @@ def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     run(work())
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_an_unreachable_server_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -266,7 +266,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
         run(work())
 
 
-def test_a_connection_that_breaks_before_the_answer_is_tried_again() -> None:
+def test_a_connection_that_breaks_before_the_response_is_retried() -> None:
     whole = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":1}'
 
     async def work() -> None:
@@ -335,7 +335,7 @@ async def at_once(_: asyncio.StreamWriter) -> None:
 
 
 @pytest.mark.parametrize("lines", [1, 3])
-def test_kept_connections_that_the_server_has_closed_cost_no_attempt(
+def test_stale_connections_do_not_count_as_attempts(
     lines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow this machine is.
@@ -363,7 +363,7 @@ async def in_the_answer(writer: asyncio.StreamWriter) -> None:
 
 
 @pytest.mark.parametrize(("breaking", "quick"), [(late, 0.05), (in_the_answer, 60.0)])
-def test_a_request_that_a_server_may_have_worked_on_is_not_sent_again(
+def test_a_request_that_a_server_may_have_processed_is_not_sent_again(
     breaking: Breaking, quick: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_connection, "STALE_SECONDS", quick)
@@ -436,7 +436,7 @@ def silent(seconds: float) -> Callable[[web.Request], Any]:
 
 
 @pytest.mark.parametrize("whole", [None, 0.05])
-def test_silence_has_a_limit_and_is_not_tried_again(whole: float | None) -> None:
+def test_a_timeout_is_not_retried(whole: float | None) -> None:
     async def work() -> None:
         async with serving(silent(5)) as server:
             endpoint = Endpoint(server.url, timeout=5 if whole else 0.05)
@@ -449,7 +449,7 @@ def test_silence_has_a_limit_and_is_not_tried_again(whole: float | None) -> None
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_gets_its_password_and_the_key_only_where_it_must(
+def test_a_proxy_gets_its_password_and_the_key_only_if_necessary(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> bytes:
@@ -476,12 +476,12 @@ HELLO = {"choices": [{"delta": {"role": "assistant", "content": ""}}]}
 WORD = {"choices": [{"delta": {"content": "ü"}}]}
 
 
-def test_a_stream_is_its_events_until_it_is_done() -> None:
+def test_a_stream_yields_its_events_until_done() -> None:
     assert streamed(HELLO, WORD, WORD, "[DONE]", WORD) == [HELLO, WORD, WORD]
     assert streamed(HELLO) == [HELLO]
 
 
-def test_a_stream_may_come_in_any_pieces() -> None:
+def test_a_stream_may_arrive_in_any_chunks() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
     raw = ': hi\r\n\r\nevent: x\r\ndata: {\r\ndata: "a":"ü"}\r\n\r\ndata: {"b":1}'.encode()
 
@@ -492,7 +492,7 @@ def test_a_stream_may_come_in_any_pieces() -> None:
     run(work())
 
 
-def test_a_connection_is_used_again_after_a_stream() -> None:
+def test_a_connection_is_reused_after_a_stream() -> None:
     ports = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -534,18 +534,18 @@ def test_a_connection_is_used_again_after_a_stream() -> None:
         [{"type": "error", "code": "context_length_exceeded", "message": "no", "param": None}],
     ],
 )  # fmt: skip
-def test_a_refusal_comes_before_any_event(events: list[Any]) -> None:
+def test_a_context_length_error_is_raised_before_any_event(events: list[Any]) -> None:
     (error,) = streamed(*events)
     assert type(error) is ContextLengthError
 
 
-def test_a_refusal_by_status_comes_before_any_event() -> None:
+def test_a_context_length_status_is_raised_before_any_event() -> None:
     (error,) = streamed(status=400) and heard(said(400, TOO_LONG))
     assert type(error) is ContextLengthError
     assert error.overflow.limit == 256
 
 
-def test_other_errors_inside_of_a_stream_are_events() -> None:
+def test_other_errors_inside_a_stream_are_events() -> None:
     busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     assert streamed(busy) == [busy]
     assert streamed(HELLO, WORD, TOO_LONG) == [HELLO, WORD, TOO_LONG]
@@ -559,7 +559,7 @@ def test_other_errors_inside_of_a_stream_are_events() -> None:
     ]
 
 
-def test_a_server_that_does_not_stream_gives_its_answer_as_one_event() -> None:
+def test_a_server_that_does_not_stream_yields_one_event() -> None:
     answer = {"choices": [{"message": {"content": "hi"}}], "pad": "x" * 100_000}
     assert heard(said(200, answer)) == [answer]
     (error,) = heard(said(200, TOO_LONG))
@@ -577,13 +577,13 @@ def test_a_server_that_does_not_stream_gives_its_answer_as_one_event() -> None:
         ('{"a": ', "neither JSON nor events"),
     ],
 )
-def test_a_stream_that_is_none_is_an_error(text: str, words: str) -> None:
+def test_an_invalid_stream_raises(text: str, words: str) -> None:
     (error,) = heard(web.Response(text=text))
     assert type(error) is ProviderError
     assert words in str(error)
 
 
-def test_a_stream_is_opened_again_until_the_first_event_and_never_after() -> None:
+def test_a_stream_is_retried_only_before_its_first_event() -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     event = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
     chunk = b"%x\r\n%s\r\n" % (len(event), event)
@@ -598,7 +598,7 @@ def test_a_stream_is_opened_again_until_the_first_event_and_never_after() -> Non
     run(work())
 
 
-def test_a_stream_that_falls_silent_has_a_limit() -> None:
+def test_a_stalled_stream_times_out() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -616,7 +616,7 @@ def test_a_stream_that_falls_silent_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize("way", ["close", "cancel", "cancel before the answer"])
-def test_hanging_up_reaches_the_server_at_once(way: str) -> None:
+def test_disconnecting_reaches_the_server_immediately(way: str) -> None:
     gone = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -658,7 +658,7 @@ def test_hanging_up_reaches_the_server_at_once(way: str) -> None:
 # What is waited for before anything is sent
 
 
-def test_nothing_is_sent_before_it_is_ready() -> None:
+def test_nothing_is_sent_before_the_hook_has_run() -> None:
     async def work() -> list[int]:
         seen: list[int] = []
         async with (
@@ -682,7 +682,7 @@ def test_nothing_is_sent_before_it_is_ready() -> None:
     [KeyError(), OSError(24, "Too many open files"), TimeoutError(), ValueError("odd")],
     ids=repr,
 )
-def test_what_is_not_ready_is_not_sent_and_says_why(error: Exception) -> None:
+def test_an_error_of_the_hook_is_raised_and_nothing_is_sent(error: Exception) -> None:
     async def work() -> tuple[int, bool]:
         async with (
             serving(in_turn(said(200, {}))) as server,
@@ -701,7 +701,7 @@ def test_what_is_not_ready_is_not_sent_and_says_why(error: Exception) -> None:
     assert run(work()) == (0, False)
 
 
-def test_a_server_that_hangs_up_was_sent_the_request_and_one_that_is_not_there_was_not() -> None:
+def test_the_send_state_tells_a_broken_connection_from_an_unreachable_server() -> None:
     async def was_sent(endpoint: Endpoint) -> bool:
         sending = SendState()
         async with Transport(endpoint) as asking:
