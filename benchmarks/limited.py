@@ -14,7 +14,9 @@ MODEL = "gpt-4o"
 
 
 def fit(messages: Sequence[Message], limit: int, policy: str) -> brim.Request:
-    return brim.fit(list(messages), model=MODEL, window=limit + 1, reply=1, policy=policy)
+    return brim.fit(
+        list(messages), model=MODEL, window=limit + 1, reply=1, policy=resolve_policy(policy)
+    )
 
 
 def session(limit: int, policy: str) -> brim.Session:

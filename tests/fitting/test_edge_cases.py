@@ -10,6 +10,7 @@ import pytest
 
 import brim
 from brim.fitting.api import prefix_cache
+from brim.fitting.policies import PolicyName
 from tests.fitting.test_promises import pairs_are_whole
 from tests.support.strategies import Raw, history, text
 
@@ -17,7 +18,9 @@ MODEL = "gpt-4o"
 POLICIES = ("steady", "thrift", "rolling", "sliding")
 
 
-def fit(messages: list[Raw], limit: int, policy: str = "steady", **more: Any) -> brim.Request:
+def fit(
+    messages: list[Raw], limit: int, policy: PolicyName = "steady", **more: Any
+) -> brim.Request:
     return brim.fit(messages, model=MODEL, window=limit + 1, reply=1, policy=policy, **more)
 
 
@@ -50,7 +53,7 @@ every_policy = pytest.mark.parametrize("policy", POLICIES)
         ("s9 u20 c9 r4000", 300),  # one giant output
     ],
 )
-def test_a_trimmed_request_fits_and_is_valid(sketch: str, limit: int, policy: str) -> None:
+def test_a_trimmed_request_fits_and_is_valid(sketch: str, limit: int, policy: PolicyName) -> None:
     messages = history(sketch)
     request = fit(messages, limit, policy)
     assert brim.count(request.messages, model=MODEL) == request.plan.tokens <= limit
@@ -65,7 +68,7 @@ def test_a_trimmed_request_fits_and_is_valid(sketch: str, limit: int, policy: st
 
 
 @every_policy
-def test_call_ids_may_repeat_in_later_messages(policy: str) -> None:
+def test_call_ids_may_repeat_in_later_messages(policy: PolicyName) -> None:
     step = history("c9 r90")
     messages = history("s9 u20") + [copy.deepcopy(m) for _ in range(20) for m in step]
     request = fit(messages, 700, policy)
@@ -74,7 +77,7 @@ def test_call_ids_may_repeat_in_later_messages(policy: str) -> None:
 
 
 @every_policy
-def test_null_and_empty_content_is_accepted(policy: str) -> None:
+def test_null_and_empty_content_is_accepted(policy: PolicyName) -> None:
     messages = history("s9 u20 " + "c9 r0 a0 u30 " * 20)
     for message in messages[4::8]:
         message["content"] = ""
@@ -83,7 +86,7 @@ def test_null_and_empty_content_is_accepted(policy: str) -> None:
 
 
 @every_policy
-def test_a_zero_token_budget_raises_a_context_overflow_error(policy: str) -> None:
+def test_a_zero_token_budget_raises_a_context_overflow_error(policy: PolicyName) -> None:
     with pytest.raises(brim.ContextOverflowError) as caught:
         fit(history("s9 u20 c9 r90"), 0, policy)
     assert caught.value.limit == 0
@@ -91,7 +94,7 @@ def test_a_zero_token_budget_raises_a_context_overflow_error(policy: str) -> Non
 
 
 @every_policy
-def test_ten_thousand_messages_fit(policy: str) -> None:
+def test_ten_thousand_messages_fit(policy: PolicyName) -> None:
     messages = history("s9 u20 " + "c9 r60 " * 4_998 + "a9 u9")
     request = fit(messages, 4_000, policy)
     assert request.plan.tokens <= 4_000
@@ -100,7 +103,7 @@ def test_ten_thousand_messages_fit(policy: str) -> None:
 
 
 @every_policy
-def test_one_giant_new_message_is_an_error_and_the_input_is_unchanged(policy: str) -> None:
+def test_one_giant_new_message_is_an_error_and_the_input_is_unchanged(policy: PolicyName) -> None:
     messages = history("s9 u20 a20 u3000")
     before = copy.deepcopy(messages)
     with pytest.raises(brim.ContextOverflowError) as caught:
@@ -110,7 +113,7 @@ def test_one_giant_new_message_is_an_error_and_the_input_is_unchanged(policy: st
 
 
 @every_policy
-def test_a_larger_window_restores_dropped_messages(policy: str) -> None:
+def test_a_larger_window_restores_dropped_messages(policy: PolicyName) -> None:
     messages = history("s9 u20 " + "c9 r90 " * 20)
     assert fit(messages, 600, policy).plan.is_trimmed
     whole = fit(messages, 50_000, policy)
@@ -118,7 +121,7 @@ def test_a_larger_window_restores_dropped_messages(policy: str) -> None:
 
 
 @every_policy
-def test_clipping_parts_changes_their_text_and_keeps_images(policy: str) -> None:
+def test_clipping_parts_changes_their_text_and_keeps_images(policy: PolicyName) -> None:
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     messages = history("s9 u20 " + "c9 r90 " * 8)
     for message in messages[3::2]:
@@ -136,7 +139,7 @@ def test_clipping_parts_changes_their_text_and_keeps_images(policy: str) -> None
 
 
 @every_policy
-def test_thinking_is_removed_first_except_in_the_open_step(policy: str) -> None:
+def test_thinking_is_removed_first_except_in_the_open_step(policy: PolicyName) -> None:
     messages = history("s9 u20 " + "c9 r30 " * 6)
     for message in messages[2::2]:
         message["reasoning_content"] = text(100)

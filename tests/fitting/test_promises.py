@@ -23,11 +23,11 @@ MODEL = "gpt-4o"
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}]
 
 
-def fit(messages: list[Raw], limit: int, policy: str, **more: Any) -> brim.Request:
+def fit(messages: list[Raw], limit: int, policy: PolicyName, **more: Any) -> brim.Request:
     return brim.fit(messages, model=MODEL, window=limit + 1, reply=1, policy=policy, **more)
 
 
-def fitted(messages: list[Raw], limit: int, policy: str, **more: Any) -> brim.Request | None:
+def fitted(messages: list[Raw], limit: int, policy: PolicyName, **more: Any) -> brim.Request | None:
     """Return the fitted request, or None on `ContextOverflowError`."""
     try:
         return fit(messages, limit, policy, **more)
@@ -42,7 +42,7 @@ def fitted(messages: list[Raw], limit: int, policy: str, **more: Any) -> brim.Re
 
 @given(histories(), limits, policies, st.sampled_from((None, TOOLS)))
 def test_a_request_takes_at_most_the_limit(
-    messages: list[Raw], limit: int, policy: str, tools: Any
+    messages: list[Raw], limit: int, policy: PolicyName, tools: Any
 ) -> None:
     request = fitted(messages, limit, policy, tools=tools)
     if request is not None:
@@ -77,7 +77,7 @@ def neighbours(messages: list[Raw]) -> list[tuple[Raw, Raw]]:
 
 
 @given(histories(marks=False), limits, policies)
-def test_a_trimmed_request_is_valid(messages: list[Raw], limit: int, policy: str) -> None:
+def test_a_trimmed_request_is_valid(messages: list[Raw], limit: int, policy: PolicyName) -> None:
     request = fitted(messages, limit, policy)
     if request is None or not request.plan.is_trimmed:
         return
@@ -90,7 +90,7 @@ def test_a_trimmed_request_is_valid(messages: list[Raw], limit: int, policy: str
 
 @given(histories(marks=False), limits, policies)
 def test_trimming_creates_no_neighbours_of_the_same_role(
-    messages: list[Raw], limit: int, policy: str
+    messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
     request = fitted(messages, limit, policy)
     if request is None:
@@ -110,7 +110,7 @@ def test_trimming_creates_no_neighbours_of_the_same_role(
 
 @given(histories(), limits, policies)
 def test_system_messages_are_unchanged_and_in_order(
-    messages: list[Raw], limit: int, policy: str
+    messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
     request = fitted(messages, limit, policy)
     if request is None:
@@ -134,14 +134,14 @@ def is_feasible(messages: list[Raw], limit: int) -> bool:
 
 
 @given(histories(marks=False), limits, policies)
-def test_a_feasible_history_fits(messages: list[Raw], limit: int, policy: str) -> None:
+def test_a_feasible_history_fits(messages: list[Raw], limit: int, policy: PolicyName) -> None:
     if is_feasible(messages, limit):
         assert fit(messages, limit, policy).plan.fits
 
 
 @given(histories(faults=False, marks=False), limits, policies)
 def test_a_feasible_history_fits_and_keeps_the_last_user_message(
-    messages: list[Raw], limit: int, policy: str
+    messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
     if not messages or not is_feasible(messages, limit):
         return
@@ -156,7 +156,7 @@ def test_a_feasible_history_fits_and_keeps_the_last_user_message(
 
 @given(histories(), policies)
 def test_a_conversation_that_fits_is_returned_as_the_same_objects(
-    messages: list[Raw], policy: str
+    messages: list[Raw], policy: PolicyName
 ) -> None:
     size = brim.count(messages, model=MODEL)
     request = fit(messages, int(size), policy)
@@ -173,7 +173,7 @@ def test_a_conversation_that_fits_is_returned_as_the_same_objects(
 
 @given(histories(), limits, policies)
 def test_the_same_input_gives_the_same_output_with_or_without_cache(
-    messages: list[Raw], limit: int, policy: str
+    messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
     first = fitted(messages, limit, policy)
     prefix_cache.clear()
@@ -186,7 +186,7 @@ def test_the_same_input_gives_the_same_output_with_or_without_cache(
 
 @given(histories(), limits, policies)
 def test_fitting_a_fitted_request_changes_nothing(
-    messages: list[Raw], limit: int, policy: str
+    messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
     request = fitted(messages, limit, policy)
     if request is not None:
@@ -275,7 +275,7 @@ def continues(request: brim.Request) -> bool:
 
 
 @given(histories(), limits, policies)
-def test_the_input_is_never_changed(messages: list[Raw], limit: int, policy: str) -> None:
+def test_the_input_is_never_changed(messages: list[Raw], limit: int, policy: PolicyName) -> None:
     before = copy.deepcopy(messages)
     fitted(messages, limit, policy)
     assert messages == before
@@ -286,7 +286,7 @@ def test_the_input_is_never_changed(messages: list[Raw], limit: int, policy: str
 
 @given(histories(), limits, policies)
 def test_decisions_and_notes_add_up_to_the_difference(
-    messages: list[Raw], limit: int, policy: str
+    messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
     try:
         plan = fit(messages, limit, policy).plan
@@ -325,7 +325,7 @@ def test_a_session_sends_what_fit_sends(
 
 @given(histories(), limits, policies)
 def test_a_grown_history_is_fitted_as_if_it_were_new(
-    messages: list[Raw], limit: int, policy: str
+    messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
     cold = []
     for end in range(len(messages) + 1):

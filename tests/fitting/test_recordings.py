@@ -7,6 +7,7 @@ import pytest
 import brim
 from benchmarks.recordings import Message, load
 from benchmarks.validity import call_faults, kept_faults, met, user_first
+from brim.fitting.policies import PolicyName
 from tests.fitting.test_promises import is_feasible, is_request_point
 
 RECORDINGS = load()
@@ -19,7 +20,7 @@ def requests(messages: list[Message]) -> list[list[Message]]:
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
 @pytest.mark.parametrize("limit", [2_000, 4_000, 8_000])
-def test_every_feasible_request_fits_and_is_valid(policy: str, limit: int) -> None:
+def test_every_feasible_request_fits_and_is_valid(policy: PolicyName, limit: int) -> None:
     cut = 0
     for recording in RECORDINGS:
         for messages in requests(recording.messages):
@@ -37,7 +38,7 @@ def test_every_feasible_request_fits_and_is_valid(policy: str, limit: int) -> No
 
 
 @pytest.mark.parametrize(("policy", "least"), [("steady", 0.85), ("rolling", 0.95)])
-def test_the_window_is_well_filled(policy: str, least: float) -> None:
+def test_the_window_is_well_filled(policy: PolicyName, least: float) -> None:
     """Chats only: messages of a text-only agent may be as large as the window."""
     fills = []
     for recording in RECORDINGS:
@@ -56,7 +57,7 @@ def test_steady_changes_the_prefix_less_than_half_as_often_as_sliding() -> None:
     system, *_ = RECORDINGS[-1].messages
     chats = [recording.messages[1:] for recording in RECORDINGS if recording.chat]
     whole = [system, *(message for messages in chats for message in messages)]
-    changes = {"steady": 0, "sliding": 0}
+    changes: dict[PolicyName, int] = {"steady": 0, "sliding": 0}
     for policy in changes:
         before: list[Message] = []
         for messages in requests(whole):

@@ -13,6 +13,7 @@ import pytest
 
 import brim
 from brim.config import Config, CountConfig, UpstreamConfig
+from brim.fitting.policies import PolicyName
 from brim.gateway.routes import match_rank
 from brim.providers.endpoint import ApiFormat
 from brim.providers.local import LocalServer
@@ -326,7 +327,7 @@ def test_a_real_server_s_counts_through_the_clients(llama: LocalServer) -> None:
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
 @pytest.mark.parametrize("path", PATHS)
-def test_a_request_chooses_its_policy(path: str, policy: str) -> None:
+def test_a_request_chooses_its_policy(path: str, policy: PolicyName) -> None:
     body = body_of(path, *TURNS, reply=20, model="gpt-4o")
     with (
         ScriptedServer("ok", window=1_000) as provider,

@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_named(wrong: object, says: str) -> None:
 
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(brim.InputError, match=r"Unknown policy 'steadfast'.*steady"):
-        brim.fit(MESSAGES, window=100, policy="steadfast")
+        brim.fit(MESSAGES, window=100, policy="steadfast")  # type: ignore[arg-type]
     with pytest.raises(brim.InputError, match="Pin 7"):
         brim.fit(MESSAGES, window=100, pins=[7])
     with pytest.raises(brim.InputError, match="keep_recent"):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import brim
+from brim.fitting.policies import PolicyName
 from brim.messages import Call, Media
 from brim.wire import anthropic, detect_format, read_messages
 from tests.support.strategies import Raw, text
@@ -211,12 +212,12 @@ def agent(*outputs: str, beside: str = "go on") -> Raw:
     return body(*messages)
 
 
-def limited(given: Raw, limit: int, policy: str = "steady") -> brim.Request:
+def limited(given: Raw, limit: int, policy: PolicyName = "steady") -> brim.Request:
     return brim.fit(given, model=MODEL, window=limit + 1, reply=1, policy=policy)
 
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
-def test_the_newest_results_are_trimmed_last_even_with_text_after_them(policy: str) -> None:
+def test_the_newest_results_are_trimmed_last_even_with_text_after_them(policy: PolicyName) -> None:
     given = agent(*(text(300, seed) for seed in range(5)), text(900, 7))
     *_, step, last = given["messages"]
     least = int(brim.count(body(step, last), model=MODEL)) + 300
@@ -229,7 +230,7 @@ def test_the_newest_results_are_trimmed_last_even_with_text_after_them(policy: s
 
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
-def test_as_a_last_resort_they_are_clipped_and_the_text_stays_whole(policy: str) -> None:
+def test_as_a_last_resort_they_are_clipped_and_the_text_stays_whole(policy: PolicyName) -> None:
     given = agent(*(text(300, seed) for seed in range(5)), text(900, 7))
     request = limited(given, 500, policy)
     clipped, words = request.messages[-1]["content"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import brim
 from brim import wire
+from brim.fitting.policies import PolicyName
 from brim.wire import anthropic, openai_responses
 from tests.support.strategies import Raw
 from tests.support.wire.bodies import (
@@ -52,7 +53,7 @@ def window_of(body: Raw, share: int, model: str | None) -> int:
     return 30 + int(brim.count(body, model=model)) * share // 100
 
 
-def fit(body: Raw, share: int, policy: str, model: str | None) -> brim.Request | None:
+def fit(body: Raw, share: int, policy: PolicyName, model: str | None) -> brim.Request | None:
     """Return the fitted request; None if it cannot fit."""
     window = window_of(body, share, model)
     try:
@@ -134,7 +135,7 @@ def test_a_body_without_private_fields_is_byte_equal(body: Raw) -> None:
 
 @given(bodies, shares, policies, models)
 def test_a_fitted_body_counts_what_the_plan_says_within_the_limit(
-    body: Raw, share: int, policy: str, model: str | None
+    body: Raw, share: int, policy: PolicyName, model: str | None
 ) -> None:
     request = fit(body, share, policy, model)
     if request is not None:
@@ -143,7 +144,7 @@ def test_a_fitted_body_counts_what_the_plan_says_within_the_limit(
 
 @given(odd_bodies(), shares, policies, models)
 def test_unusual_bodies_count_what_the_plan_says_and_are_not_mutated(
-    body: Raw, share: int, policy: str, model: str | None
+    body: Raw, share: int, policy: PolicyName, model: str | None
 ) -> None:
     before = copy.deepcopy(body)
     request = fit(body, share, policy, model)
@@ -153,13 +154,17 @@ def test_unusual_bodies_count_what_the_plan_says_and_are_not_mutated(
 
 
 @given(bodies, shares, policies, models)
-def test_trimmed_bodies_are_valid(body: Raw, share: int, policy: str, model: str | None) -> None:
+def test_trimmed_bodies_are_valid(
+    body: Raw, share: int, policy: PolicyName, model: str | None
+) -> None:
     request = fit(body, share, policy, model)
     assert request is None or not faults(request)
 
 
 @given(bodies, shares, policies, models)
-def test_the_input_is_never_mutated(body: Raw, share: int, policy: str, model: str | None) -> None:
+def test_the_input_is_never_mutated(
+    body: Raw, share: int, policy: PolicyName, model: str | None
+) -> None:
     before = copy.deepcopy(body)
     fit(body, share, policy, model)
     assert body == before
@@ -167,7 +172,7 @@ def test_the_input_is_never_mutated(body: Raw, share: int, policy: str, model: s
 
 @given(bodies, shares, policies, models)
 def test_fitting_twice_changes_nothing(
-    body: Raw, share: int, policy: str, model: str | None
+    body: Raw, share: int, policy: PolicyName, model: str | None
 ) -> None:
     once = fit(body, share, policy, model)
     if once is None:
@@ -180,7 +185,7 @@ def test_fitting_twice_changes_nothing(
 
 @given(bodies, shares, policies, models)
 def test_kept_messages_lose_only_trimmed_text(
-    body: Raw, share: int, policy: str, model: str | None
+    body: Raw, share: int, policy: PolicyName, model: str | None
 ) -> None:
     """Every block and item of the output was in the input, except for texts and thinking."""
     request = fit(body, share, policy, model)

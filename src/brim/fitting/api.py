@@ -18,11 +18,11 @@ from brim.wire.templates import PERMISSIVE, TemplateRules, find_rules, wrap_coun
 if TYPE_CHECKING:
     from brim.fitting.passes import Pass
     from brim.fitting.plan import Request
-    from brim.fitting.policies import Policy
+    from brim.fitting.policies import Policy, PolicyName
     from brim.tokens import Tokenizer
 
-Messages = Sequence[Mapping[str, Any]]
-Tools = Sequence[Mapping[str, Any]]
+Messages = Sequence[Mapping[str, object]]
+Tools = Sequence[Mapping[str, object]]
 
 prefix_cache = PrefixCache()
 """The last conversations of `fit`. `brim.fitting.api.prefix_cache.clear()` empties it."""
@@ -44,7 +44,7 @@ class Count(int):
 
 
 def count(
-    text_or_messages: str | Messages | Mapping[str, Any],
+    text_or_messages: str | Messages | Mapping[str, object],
     *,
     model: str | None = None,
     tools: Tools | None = None,
@@ -71,13 +71,13 @@ def count(
 
 
 def fit(
-    messages_or_body: Messages | Mapping[str, Any],
+    messages_or_body: Messages | Mapping[str, object],
     *,
     model: str | None = None,
     window: int | None = None,
     reply: int | None = None,
     tools: Tools | None = None,
-    policy: str | Policy | Sequence[Pass] = "steady",
+    policy: PolicyName | Policy | Sequence[Pass] = "steady",
     keep_recent: int | None = None,
     pins: Iterable[int] = (),
     max_turns: int | None = None,
@@ -108,7 +108,7 @@ def fit(
 
 
 def _build_body(
-    given: Messages | Mapping[str, Any], model: str | None, tools: Tools | None
+    given: Messages | Mapping[str, object], model: str | None, tools: Tools | None
 ) -> Mapping[str, Any]:
     """Return a request body; arguments replace the values of a given body."""
     arguments = {"model": model, "tools": tools}

@@ -261,9 +261,10 @@ class Request(Mapping[str, Any]):
         """What is sent of the history, and why."""
 
     @property
-    def messages(self) -> Any:
+    def messages(self) -> list[dict[str, Any]]:
         """The messages that are sent; empty if the server stores the whole conversation."""
-        return self._body.get(self._messages_key, [])
+        messages: list[dict[str, Any]] = self._body.get(self._messages_key, [])
+        return messages
 
     def __getitem__(self, key: str) -> Any:
         return self._body[key]

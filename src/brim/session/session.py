@@ -431,6 +431,5 @@ def _check_settings(format: str, system: object, summary_chars: object) -> None:
         raise InputError(f"Unknown format: {format!r}. Use one of {', '.join(FORMATS)}.")
     if not isinstance(system, str | None):
         raise InputError(f"The system prompt must be text, not {type(system).__name__}.")
-    is_number = isinstance(summary_chars, int) and not isinstance(summary_chars, bool)
-    if not is_number or summary_chars < 0:  # type: ignore[operator]
+    if not isinstance(summary_chars, int) or isinstance(summary_chars, bool) or summary_chars < 0:
         raise InputError(f"summary_chars must be a non-negative integer, not {summary_chars!r}.")
