@@ -36,9 +36,9 @@ def build_rows(plan: Plan) -> list[PlanRow]:
     """Return the rows of a plan; `before` and `after` add up to the plan's."""
     decisions = plan.decisions
     found = list(_message_rows(decisions, plan.notes))
-    beside = plan.before - sum(decision.before for decision in decisions)
-    if beside:
-        found.append(PlanRow("", "request", "kept", beside, beside, "tools and framing"))
+    other = plan.before - sum(decision.before for decision in decisions)
+    if other:
+        found.append(PlanRow("", "request", "kept", other, other, "tools and framing"))
     return found
 
 
