@@ -1,4 +1,4 @@
-"""Which headers go on to an upstream, and which of its own stand in their place."""
+"""Which headers are forwarded to an upstream, and which its own headers replace."""
 
 from __future__ import annotations
 

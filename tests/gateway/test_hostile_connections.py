@@ -1,4 +1,4 @@
-"""Whatever a client does with its connection, nothing is smuggled, and others are served."""
+"""Hostile clients: no request is smuggled, and other clients are served."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHUNKED = "Transfer-Encoding: chunked"
 
 @pytest.fixture(autouse=True)
 def _lives(served: Running) -> Iterator[None]:
-    """Whatever a test does, the next client is served."""
+    """Check that the next client is served after each test."""
     yield
     assert httpx.post(served.url + CHAT, content=BODY).status_code == 200
 
@@ -46,14 +46,14 @@ def request(*heads: str, body: bytes = BODY, to: str = f"POST {CHAT}") -> bytes:
 
 
 def told(served: Running, raw: bytes) -> bytes:
-    """All that is answered to some bytes, until the gateway hangs up."""
+    """Send bytes and return the response until the gateway disconnects."""
     with connect(served) as connection:
         answer = b""
         try:
             connection.sendall(raw)
             while piece := connection.recv(65_536):
                 answer += piece
-        except ConnectionError:  # it hung up before it had read all
+        except ConnectionError:  # it disconnected before it had read everything
             pass
         return answer
 
@@ -62,21 +62,21 @@ def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-# Requests that two servers could understand in two ways
+# Requests that servers could interpret differently
 
 SMUGGLED = b"0\r\n\r\nGET /brim/requests HTTP/1.1\r\nHost: localhost\r\n\r\n"
 NO_REQUESTS: Mapping[str, bytes] = {
-    "a size and chunks": request(f"Content-Length: {len(SMUGGLED)}", CHUNKED, body=SMUGGLED),
-    "chunks and a size": request(CHUNKED, f"Content-Length: {len(SMUGGLED)}", body=SMUGGLED),
-    "two sizes": request(SIZED, "Content-Length: 3"),
-    "a size below zero": request("Content-Length: -1"),
-    "a size with a sign": request(f"Content-Length: +{len(BODY)}"),
-    "a size beyond all": request(f"Content-Length: {'9' * 40}"),
-    "a blank before the colon": request(f"Content-Length : {len(BODY)}"),
-    "chunks by another name": request("Transfer-Encoding: xchunked", body=SMUGGLED),
-    "chunks and more": request(CHUNKED, "Transfer-Encoding: identity", body=SMUGGLED),
+    "a length and chunks": request(f"Content-Length: {len(SMUGGLED)}", CHUNKED, body=SMUGGLED),
+    "chunks and a length": request(CHUNKED, f"Content-Length: {len(SMUGGLED)}", body=SMUGGLED),
+    "two lengths": request(SIZED, "Content-Length: 3"),
+    "a negative length": request("Content-Length: -1"),
+    "a length with a sign": request(f"Content-Length: +{len(BODY)}"),
+    "a huge length": request(f"Content-Length: {'9' * 40}"),
+    "a space before the colon": request(f"Content-Length : {len(BODY)}"),
+    "an unknown transfer coding": request("Transfer-Encoding: xchunked", body=SMUGGLED),
+    "two transfer codings": request(CHUNKED, "Transfer-Encoding: identity", body=SMUGGLED),
     "a chunk without a size": request(CHUNKED, body=b"zz\r\n" + BODY),
-    "a chunk beyond all": request(CHUNKED, body=b"f" * 20 + b"\r\n" + BODY),
+    "a huge chunk": request(CHUNKED, body=b"f" * 20 + b"\r\n" + BODY),
     "chunks without CR": request(CHUNKED, body=b"%x\n%b\n0\n\n" % (len(BODY), BODY)),
     "a line feed in a header": request(SIZED, "X-Name: a\nbrim-policy: rolling"),
     "a carriage return in a header": request(SIZED, "X-Name: a\rbrim-policy: rolling"),
@@ -84,8 +84,8 @@ NO_REQUESTS: Mapping[str, bytes] = {
     "a folded header": request(SIZED, "X-Name: a\r\n brim-policy: rolling"),
     "an unknown method": request(to="BREW /v1/models", body=b""),
     "a method for proxies": request(to="CONNECT example.org:443", body=b""),
-    "a blank in the path": request(to=f"POST {CHAT}?a= b"),
-    "no text in the path": request(to="GET /v1/models/\xff", body=b""),
+    "a space in the path": request(to=f"POST {CHAT}?a= b"),
+    "bytes in the path": request(to="GET /v1/models/\xff", body=b""),
     "another version": b"GET /healthz HTTP/9.9\r\n\r\n",
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
@@ -260,14 +260,14 @@ def test_upgrades_are_not_supported(served: Running, protocol: str) -> None:
         assert status(connection.recv(65_536)) == 405
 
 
-# Clients that go, and clients that wait
+# Clients that disconnect or stall
 
 CUT_AT: Mapping[str, bytes] = {
-    "before a word": b"",
-    "in the head": request(SIZED)[:40],
+    "before the request": b"",
+    "within the headers": request(SIZED)[:40],
     "before the body": request(SIZED, body=b""),
-    "in the body": request(SIZED)[:-10],
-    "in a chunk": request(CHUNKED, body=b"ff\r\n{"),
+    "within the body": request(SIZED)[:-10],
+    "within a chunk": request(CHUNKED, body=b"ff\r\n{"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The gateway's server: where it listens, what it bounds, and how it ends."""
+"""The HTTP server: where it listens, its limits, and how it stops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = 60.0
 
 
 class Running:
-    """The stub in a process of its own."""
+    """The stub server in its own process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -38,7 +38,7 @@ class Running:
         return self.process.stdout.readline().strip()
 
     def tell(self) -> None:
-        """Let all streams end."""
+        """Let all streams finish."""
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
@@ -47,9 +47,9 @@ class Running:
         self.process.send_signal(by)
 
     def end(self) -> tuple[int, str]:
-        """The code that it ends with, and what it complained about."""
-        _, complaints = self.process.communicate(timeout=LONG)
-        return self.process.returncode, complaints
+        """Return its exit code and its standard error."""
+        _, errors = self.process.communicate(timeout=LONG)
+        return self.process.returncode, errors
 
     @contextmanager
     def asked(self, path: str) -> Iterator[HTTPResponse]:
@@ -59,7 +59,7 @@ class Running:
                 yield answer
 
     def silent(self) -> socket.socket:
-        """A connection on which nothing is said."""
+        """Return a connection without a request."""
         return socket.create_connection(self.address, timeout=LONG)
 
 
@@ -81,7 +81,7 @@ def running(stop_seconds: float = LONG, head_seconds: float = LONG) -> Iterator[
 
 
 def all_of(connection: socket.socket) -> bytes:
-    """What comes until the other side hangs up."""
+    """Return all data until the server disconnects."""
     data = b""
     with suppress(ConnectionResetError):
         while piece := connection.recv(65_536):
@@ -89,7 +89,7 @@ def all_of(connection: socket.socket) -> bytes:
     return data
 
 
-# How it ends
+# Stopping
 
 
 def test_a_response_has_a_date_and_no_server_header() -> None:
@@ -105,7 +105,7 @@ def test_a_signal_stops_it_after_the_running_streams(by: signal.Signals) -> None
         assert answer.readline() == b"begun\n"
         server.stop(by)
         assert server.says() == "stopping"
-        assert idle.recv(1) == b""  # who says nothing is not waited for
+        assert idle.recv(1) == b""  # idle connections are closed
         with pytest.raises(ConnectionRefusedError):
             server.silent()
         server.tell()
@@ -119,9 +119,9 @@ def test_a_stream_that_exceeds_the_stop_timeout_is_cancelled() -> None:
         server.stop(signal.SIGTERM)
         with pytest.raises(IncompleteRead):
             answer.read()
-        code, complaints = server.end()
+        code, errors = server.end()
         assert code == 0
-        assert "Traceback" not in complaints
+        assert "Traceback" not in errors
 
 
 def test_a_second_ctrl_c_stops_it_immediately() -> None:
@@ -132,12 +132,12 @@ def test_a_second_ctrl_c_stops_it_immediately() -> None:
         server.stop(signal.SIGINT)
         with pytest.raises(IncompleteRead):
             answer.read()
-        code, complaints = server.end()
+        code, errors = server.end()
         assert code == 130
-        assert "Traceback" not in complaints
+        assert "Traceback" not in errors
 
 
-# What it bounds
+# Limits
 
 
 def test_headers_that_are_too_large_are_rejected() -> None:
@@ -155,7 +155,7 @@ def test_endless_headers_are_rejected() -> None:
     with running() as server, server.silent() as client:
         client.sendall(b"GET / HTTP/1.1\r\nX-Long: ")
         with suppress(OSError):
-            while True:  # it is refused long before memory is full
+            while True:  # it is rejected long before memory is full
                 client.sendall(b"x" * 10_000)
         with server.asked("/") as answer:
             assert answer.status == 200

@@ -1,4 +1,4 @@
-"""The same against a real llama.cpp server."""
+"""Counting, windows, errors and streams with a real llama.cpp server."""
 
 from __future__ import annotations
 

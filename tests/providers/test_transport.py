@@ -55,7 +55,7 @@ def said(status: int, body: Any = None, **headers: str) -> web.Response:
 
 
 def posted(*answers: web.Response, naps: Naps | None = None, **settings: Any) -> tuple[Any, int]:
-    """What a post gives (or raises), and how many requests it took."""
+    """Return the result or error of a POST, and the number of requests."""
 
     async def work() -> tuple[Any, int]:
         async with serving(in_turn(*answers)) as server:
@@ -70,7 +70,7 @@ def posted(*answers: web.Response, naps: Naps | None = None, **settings: Any) ->
 
 
 def streamed(*events: Any, status: int = 200, **settings: Any) -> list[Any]:
-    """The events of a stream; an error that ends it stands last."""
+    """Return the events of a stream, and the error that ends it last."""
     text = "".join(
         f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n" for event in events
     )
@@ -288,12 +288,12 @@ Breaking = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 @dataclass
 class Lines:
-    """What came over the connections to a server."""
+    """What a server received over its connections."""
 
     url: str
     opened: int = 0
     seconds: int = 0
-    """Connections over which a second request came."""
+    """Connections with a second request."""
 
 
 @asynccontextmanager
@@ -331,7 +331,7 @@ async def keeping(breaking: Breaking, lines: int = 1) -> AsyncIterator[Lines]:
 
 
 async def at_once(_: asyncio.StreamWriter) -> None:
-    """The rest of the request is not read."""
+    """Do not read the rest of the request."""
 
 
 @pytest.mark.parametrize("lines", [1, 3])
@@ -352,7 +352,7 @@ def test_stale_connections_do_not_count_as_attempts(
 
 
 async def late(_: asyncio.StreamWriter) -> None:
-    """For longer than it takes to close a connection."""
+    """Wait for longer than it takes to close a connection."""
     await asyncio.sleep(2 * http_connection.STALE_SECONDS)
 
 
@@ -383,7 +383,7 @@ def test_a_request_that_a_server_may_have_processed_is_not_sent_again(
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key with its certificate; beside it that of the authority which vouches for it."""
+    """A key and its certificate, and the certificate of its authority."""
     authority = trustme.CA()
     both = tmp_path_factory.mktemp("tls") / "both.pem"
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(both)

@@ -50,17 +50,17 @@ def choose_model(config: Config, name: str | None, environment: Mapping[str, str
     if name is not None and name in config.models:
         model = config.models[name]
         if name == LOCAL and model.endpoint is None:
-            return _embedded(model)
+            return _choose_embedded(model)
         return ModelChoice(name, model)
     if name == LOCAL or (name is None and _provider(environment) is None):
-        return _embedded()
+        return _choose_embedded()
     provider = _provider(environment)
     if name is None or provider is None:
         raise InputError(_describe_unknown(name, config) if name else NO_MODEL)
     return ModelChoice(name, replace(provider, model=name))
 
 
-def _embedded(model: ModelConfig | None = None) -> ModelChoice:
+def _choose_embedded(model: ModelConfig | None = None) -> ModelChoice:
     from brim.providers.local import default_model
 
     if default_model() is None:

@@ -7,7 +7,7 @@ Needs `brim[local]`. `download_default` downloads the default model; nothing els
 network.
 """
 
-from brim.providers.local.server import LocalServer, require_llama
+from brim.providers.local.llama_server import LocalServer, require_llama
 from brim.providers.local.weights import (
     SMOLLM2,
     Progress,
