@@ -34,14 +34,14 @@ RUSSIAN = "Здесь написан русский текст. "
 
 
 def learned(*ratios: float, estimate: int = 1_000) -> Calibration:
-    """What is known after reports of requests that were counted as `estimate` at first."""
+    """Return the calibration after reports about requests that first counted `estimate`."""
     known = UNCALIBRATED
     for ratio in ratios:
         known = known.add_report(estimate, 0, round(estimate * ratio), UNCALIBRATED)
     return known
 
 
-def test_before_the_first_report_nothing_is_scaled_and_the_doubt_is_the_first_one() -> None:
+def test_before_the_first_report_nothing_is_scaled() -> None:
     assert (UNCALIBRATED.ratio, UNCALIBRATED.density, UNCALIBRATED.uncertainty(0.25)) == (
         1.0,
         1.0,
@@ -50,7 +50,7 @@ def test_before_the_first_report_nothing_is_scaled_and_the_doubt_is_the_first_on
 
 
 @pytest.mark.parametrize("true", [0.55, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 2.9])
-def test_a_steady_ratio_is_found_at_once_and_never_from_below(true: float) -> None:
+def test_a_constant_ratio_is_found_immediately_and_never_underestimated(true: float) -> None:
     known = learned(true)
     assert true - 0.001 <= known.ratio <= true * RATIO_STEP + 0.001
     assert learned(*[true] * 20).ratio == known.ratio
@@ -74,17 +74,17 @@ def test_ratios_move_in_steps() -> None:
 
 
 @pytest.mark.parametrize("odd", [0.0, 0.01, 100.0, -3.0])
-def test_one_odd_report_is_bounded_and_among_many_moves_little(odd: float) -> None:
+def test_an_outlier_is_bounded_and_among_many_reports_has_little_effect(odd: float) -> None:
     alone = learned(odd).ratio
     assert RATIO_BOUNDS[0] <= alone <= RATIO_BOUNDS[1] * RATIO_STEP
     assert learned(1.2, 1.2, 1.2, odd, 1.2).ratio == pytest.approx(1.2, rel=0.025)
 
 
-def test_old_reports_are_forgotten() -> None:
+def test_old_reports_are_discarded() -> None:
     assert learned(*[2.0] * 8, *[1.1] * 8).ratio == pytest.approx(1.1, rel=0.025)
 
 
-def test_the_doubt_shrinks_with_reports_that_agree() -> None:
+def test_the_uncertainty_shrinks_with_consistent_reports() -> None:
     doubts = [learned(*[1.2] * number).uncertainty(0.25) for number in range(5)]
     assert doubts == [0.25, 0.125, 0.125, MIN_UNCERTAINTY, MIN_UNCERTAINTY]
     assert learned(1.0, 1.4, 1.0, 1.4).uncertainty(0.25) == pytest.approx(0.2)
@@ -92,15 +92,15 @@ def test_the_doubt_shrinks_with_reports_that_agree() -> None:
 
 
 @given(st.lists(st.floats(0.01, 50), min_size=1, max_size=20), st.floats(0.01, 0.5))
-def test_the_doubt_is_never_more_than_at_first(ratios: list[float], first: float) -> None:
+def test_the_uncertainty_never_exceeds_the_initial_one(ratios: list[float], first: float) -> None:
     assert 0 < learned(*ratios).uncertainty(first) <= max(first, 0.01)
 
 
-def test_a_small_request_says_nothing() -> None:
+def test_a_small_request_does_not_calibrate() -> None:
     assert learned(3.0, estimate=100) == UNCALIBRATED
 
 
-def test_other_scripts_are_learned_apart() -> None:
+def test_non_latin_text_is_calibrated_separately() -> None:
     known = UNCALIBRATED.add_report(3_100, 3_000, 1_000)
     assert known.ratios == ()
     assert known.density == pytest.approx(0.3, rel=0.03)
@@ -108,7 +108,7 @@ def test_other_scripts_are_learned_apart() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7))
-def test_whatever_is_reported_what_is_believed_stays_within_bounds(
+def test_calibrations_stay_within_bounds_for_any_report(
     estimate: int, foreign: int, true: int
 ) -> None:
     known = UNCALIBRATED.add_report(estimate, foreign, true)
@@ -121,7 +121,7 @@ def test_whatever_is_reported_what_is_believed_stays_within_bounds(
     st.one_of(st.none(), st.integers(1, 10**6)),
     st.lists(st.integers(-(10**6), 10**12)),
 )
-def test_what_was_learned_comes_back_from_json(
+def test_a_calibration_survives_json(
     reports: list[tuple[int, int, int]], window: int | None, missing: list[int]
 ) -> None:
     known = UNCALIBRATED.with_window(window)
@@ -149,11 +149,11 @@ def test_what_was_learned_comes_back_from_json(
         {"shortfalls": [-1, True, False, None, 2.5, "9", 10**400]},
     ],
 )
-def test_nonsense_is_forgotten(nonsense: Any) -> None:
+def test_invalid_saved_values_are_ignored(nonsense: Any) -> None:
     assert Calibration.from_dict(nonsense) == UNCALIBRATED
 
 
-def test_numbers_out_of_bounds_are_brought_in() -> None:
+def test_saved_numbers_out_of_bounds_are_clamped() -> None:
     known = Calibration.from_dict({"ratios": [-1, 99], "densities": [0, 5], "window": 8_192})
     assert known == Calibration((0.5, 3.0), DENSITY_BOUNDS, 8_192)
     assert Calibration.from_dict({"ratios": [1.1] * 50}).ratios == (1.1,) * 8
@@ -161,7 +161,7 @@ def test_numbers_out_of_bounds_are_brought_in() -> None:
 
 
 @given(st.lists(st.integers(-(10**6), 10**12), min_size=1, max_size=3))
-def test_a_shortfall_is_met_in_steps_and_never_from_below(missing: list[int]) -> None:
+def test_shortfalls_move_in_steps_and_are_never_underestimated(missing: list[int]) -> None:
     known, most = UNCALIBRATED, min(max(0, *missing), MAX_SHORTFALL)
     for tokens in missing:
         known = known.add_shortfall(tokens)
@@ -186,7 +186,7 @@ def test_latin_text_is_scaled_up_to_the_next_token(ratio: float) -> None:
 
 
 @given(st.text(max_size=200))
-def test_at_first_no_vocabulary_of_bytes_takes_more_than_is_counted_of_other_scripts(
+def test_uncalibrated_non_latin_text_counts_at_its_byte_bound(
     given_: str,
 ) -> None:
     foreign = measure_non_latin([Message("user", words=(given_,))])
@@ -214,12 +214,12 @@ def test_a_higher_ratio_or_density_never_counts_less(
         ("🙂", 4),
     ],
 )
-def test_what_is_not_latin_is_measured_in_bytes(given_: str, bytes_: int) -> None:
+def test_non_latin_text_is_measured_in_bytes(given_: str, bytes_: int) -> None:
     assert measure_non_latin([Message("user", words=(given_,))]) == bytes_
     assert counter(density=0.5).text(given_) <= counter(density=1.0).text(given_)
 
 
-def test_all_texts_of_a_turn_are_looked_at() -> None:
+def test_all_texts_of_a_message_are_measured() -> None:
     turn = Message(
         "assistant",
         words=("日",),
@@ -231,12 +231,12 @@ def test_all_texts_of_a_turn_are_looked_at() -> None:
     assert measure_non_latin([turn]) == 15
 
 
-def test_two_counters_of_one_name_count_alike() -> None:
+def test_counters_with_the_same_name_count_the_same() -> None:
     assert counter(1.3).name != counter(1.3 * RATIO_STEP).name
     assert counter(1.0, 0.2).name != counter(1.0, 0.2 * RATIO_STEP).name
 
 
-def test_a_model_with_a_vocabulary_of_its_own_is_not_scaled() -> None:
+def test_a_model_with_a_known_vocabulary_is_not_calibrated() -> None:
     known = learned(1.5)
     assert not isinstance(
         ModelProfile("gpt-4o").with_calibration(known).counter(), CalibratedCounter
@@ -262,7 +262,7 @@ def exchange(chat: brim.Session, words: str, ratio: float) -> brim.Request:
 
 
 @pytest.mark.parametrize("ratio", [0.7, 1.0, 1.3, 2.0])
-def test_a_session_learns_the_ratio_and_keeps_to_it(ratio: float) -> None:
+def test_a_session_calibrates_and_stays_calibrated(ratio: float) -> None:
     chat = brim.Session(UNKNOWN, window=200_000)
     for _ in range(12):
         exchange(chat, LATIN * 40, ratio)
@@ -270,14 +270,14 @@ def test_a_session_learns_the_ratio_and_keeps_to_it(ratio: float) -> None:
 
 
 @pytest.mark.parametrize("system", ["", JAPANESE * 20])
-def test_a_system_text_in_another_script_does_not_blur_the_ratio(system: str) -> None:
+def test_a_non_latin_system_text_does_not_distort_the_ratio(system: str) -> None:
     chat = brim.Session(UNKNOWN, window=200_000, system=system)
     for _ in range(12):
         exchange(chat, LATIN * 200, 1.3)
     assert get_driver(chat).profile.calibration.ratio == pytest.approx(1.3, rel=0.1)
 
 
-def test_a_clipped_output_in_another_script_does_not_blur_the_ratio() -> None:
+def test_a_clipped_non_latin_output_does_not_distort_the_ratio() -> None:
     chat = brim.Session(UNKNOWN, window=4_001, reply=1)
     chat.user("look")
     for number in range(9):
@@ -289,7 +289,7 @@ def test_a_clipped_output_in_another_script_does_not_blur_the_ratio() -> None:
     assert get_driver(chat).profile.calibration.ratio == pytest.approx(1.2, rel=0.15)
 
 
-def test_the_system_text_is_counted_anew_when_the_ratio_is() -> None:
+def test_the_system_text_is_counted_again_after_calibration() -> None:
     chat = brim.Session(UNKNOWN, window=8_001, reply=1, system=LATIN * 300)
     truth = []
     for number in range(30):
@@ -301,7 +301,7 @@ def test_the_system_text_is_counted_anew_when_the_ratio_is() -> None:
     assert max(truth) <= 8_000
 
 
-def test_after_a_switch_nothing_of_the_first_model_is_used() -> None:
+def test_after_a_switch_no_calibration_of_the_first_model_is_used() -> None:
     chat = brim.Session(UNKNOWN, window=20_000)
     exchange(chat, LATIN * 40, 2.0)
     assert get_driver(chat).profile.calibration.ratio > 1.9
@@ -313,7 +313,7 @@ def test_after_a_switch_nothing_of_the_first_model_is_used() -> None:
     assert chat.tokens == fresh.tokens
 
 
-def test_an_answer_to_the_model_before_the_switch_teaches_the_new_one_nothing() -> None:
+def test_a_reply_from_before_a_switch_does_not_calibrate_the_new_model() -> None:
     chat = brim.Session(UNKNOWN, window=20_000)
     chat.user(LATIN * 40)
     chat.request()
@@ -323,7 +323,7 @@ def test_an_answer_to_the_model_before_the_switch_teaches_the_new_one_nothing() 
     assert list(chat.ledger.totals) == [(UNKNOWN, "main")]
 
 
-def test_a_server_that_counts_texts_is_believed() -> None:
+def test_a_servers_count_of_a_text_calibrates() -> None:
     chat = brim.Session(UNKNOWN, window=20_000)
     chat.user(text(9))
     plain = get_driver(chat).count_text(LATIN * 40)

@@ -1,4 +1,4 @@
-"""What a server's numbers are believed for, and what they cannot move."""
+"""What a server's reports and errors change in a profile, and what they cannot change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def words(number: int) -> Message:
 
 
 def refused(overflow: Overflow, target: ModelProfile = EXACT, accepted: int = 0) -> ModelProfile:
-    """What is known of a target after it refused about 6,000 tokens."""
+    """Return the profile after a context-length error about 6,000 tokens."""
     _, plan = planned(target, words(6_000))
     return feedback.evaluate_rejection(plan, overflow, replace(target, accepted=accepted))[0]
 
@@ -62,7 +62,7 @@ def reported(
         Overflow(5_000, 5_000, at_least=True),
     ],
 )
-def test_a_limit_that_explains_the_refusal_is_the_window(said: Overflow) -> None:
+def test_a_limit_that_explains_the_error_is_recorded_as_the_window(said: Overflow) -> None:
     target = refused(said)
     assert (target.calibration.window, target.ceiling) == (said.limit, None)
 
@@ -78,7 +78,7 @@ def test_a_limit_that_explains_the_refusal_is_the_window(said: Overflow) -> None
         pytest.param(Overflow(7_000, 90_000), 0, id="of something larger"),
     ],
 )
-def test_any_other_limit_is_only_for_whoever_was_refused(said: Overflow, accepted: int) -> None:
+def test_any_other_limit_is_a_ceiling_for_the_sender_only(said: Overflow, accepted: int) -> None:
     target = refused(said, accepted=accepted)
     assert (target.calibration, target.ceiling) == (UNCALIBRATED, said.limit)
 
@@ -94,7 +94,7 @@ def test_any_other_limit_is_only_for_whoever_was_refused(said: Overflow, accepte
     ),
     st.integers(0, WINDOW),
 )
-def test_no_refusal_makes_a_window_of_less_than_was_answered(said: Overflow, most: int) -> None:
+def test_no_error_records_a_window_below_an_answered_request(said: Overflow, most: int) -> None:
     learned = refused(said, accepted=most).calibration.window
     assert learned is None or learned > most
 
@@ -109,23 +109,23 @@ NAMED = Message("user", words=("look",), extras=("Ada",))
 
 @pytest.mark.parametrize("beside", [IMAGE, UNKNOWN_PART])
 @pytest.mark.parametrize("target", [EXACT, ESTIMATED])
-def test_what_cannot_be_read_teaches_nothing(target: ModelProfile, beside: Message) -> None:
+def test_unreadable_content_does_not_calibrate(target: ModelProfile, beside: Message) -> None:
     assert reported(target, 7_000, words(5_000), beside) == UNCALIBRATED
 
 
-def test_a_name_is_no_reason_not_to_learn() -> None:
+def test_a_message_with_a_name_calibrates() -> None:
     assert reported(ESTIMATED, 6_000, words(5_000), NAMED).ratio > 1.1
 
 
 @pytest.mark.parametrize("tokens", [3_100, 7_000, 90_000])
-def test_a_report_of_far_more_than_was_sent_teaches_nothing(tokens: int) -> None:
+def test_a_report_far_above_the_estimate_does_not_calibrate(tokens: int) -> None:
     assert reported(ESTIMATED, tokens, words(1_000)) == UNCALIBRATED
 
 
 # What a server adds
 
 
-def test_what_a_server_adds_to_large_requests_is_left_free() -> None:
+def test_tokens_that_a_server_adds_to_large_requests_are_kept_free() -> None:
     known = reported(EXACT, 7_200, words(6_000))
     target = EXACT.with_calibration(known)
     before, after = (each.budget(each.counter()) for each in (EXACT, target))
@@ -136,18 +136,18 @@ def test_what_a_server_adds_to_large_requests_is_left_free() -> None:
     assert after.limit == before.limit - known.offset
 
 
-def test_a_small_request_says_nothing_about_it() -> None:
+def test_a_small_request_records_no_shortfall() -> None:
     assert reported(EXACT, 1_400, words(1_000)) == UNCALIBRATED
 
 
-def test_what_is_added_is_not_counted_twice_where_estimates_are_scaled() -> None:
+def test_a_shortfall_does_not_change_the_budget_of_calibrated_estimates() -> None:
     known = replace(UNCALIBRATED, shortfalls=(1_000,))
     assert ESTIMATED.with_calibration(known).budget(ESTIMATED.counter()) == ESTIMATED.budget(
         ESTIMATED.counter()
     )
 
 
-def test_one_odd_report_among_many_adds_nothing() -> None:
+def test_one_outlier_among_many_reports_changes_no_shortfall() -> None:
     known = UNCALIBRATED
     for missing in (0, 0, 0, 0, 1_200):
         known = known.add_shortfall(missing)
@@ -155,7 +155,7 @@ def test_one_odd_report_among_many_adds_nothing() -> None:
     assert known.add_shortfall(1_200).offset >= 1_200
 
 
-def test_what_is_added_goes_up_at_once_and_down_with_the_reports() -> None:
+def test_a_shortfall_rises_immediately_and_falls_with_later_reports() -> None:
     known = UNCALIBRATED.add_shortfall(1_200)
     assert known.offset >= 1_200
     for _ in range(MAX_REPORTS):
@@ -164,7 +164,7 @@ def test_what_is_added_goes_up_at_once_and_down_with_the_reports() -> None:
 
 
 @given(st.lists(st.integers(-WINDOW, 10 * WINDOW), max_size=20), st.integers(0, WINDOW))
-def test_however_much_is_reported_most_of_the_room_is_left(extra: list[int], accepted: int) -> None:
+def test_a_shortfall_never_takes_most_of_the_room(extra: list[int], accepted: int) -> None:
     target = EXACT
     for tokens in extra:
         count = 6_000 + tokens

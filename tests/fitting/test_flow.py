@@ -1,4 +1,4 @@
-"""The planning generator, driven by hand: the server is a function that counts in its own way."""
+"""The planning flow, run by hand: the server is a function with a count of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Server = Callable[[Mapping[str, Any]], int | None]
 
 
 def estimate(body: Mapping[str, Any]) -> int:
-    """What brim's own counter for an unknown model says, with other scripts at their bytes."""
+    """Return brim's own count for an unknown model, with non-Latin text at its byte bound."""
     chat = Session(UNKNOWN, window=10**9)
     total = 3
     for message in body["messages"]:
@@ -67,7 +67,7 @@ all_servers = st.sampled_from(sorted(SERVERS | DENSE))
 
 
 class Driven:
-    """Drives a planning and remembers what it asked."""
+    """Runs a flow and records its jobs."""
 
     def __init__(self, chat: Session, server: Server, ask: CountMode, **more: Any) -> None:
         self.counts: list[tuple[Mapping[str, Any], int | None]] = []
@@ -105,7 +105,7 @@ def session(turns: list[Raw], window: int, policy: PolicyName = "steady", **more
 
 
 def appended(turns: list[Raw]) -> list[Raw]:
-    """Those of the turns that a session takes."""
+    """Return the turns that a session accepts."""
     chat, taken = Session(UNKNOWN, window=10**9), []
     for turn in turns:
         try:
@@ -120,7 +120,7 @@ windows = st.one_of(st.integers(50, 800), st.integers(400, 6_000))
 
 
 @given(histories(), windows, policies, all_servers)
-def test_asked_always_what_goes_out_fits_by_the_servers_count(
+def test_with_count_always_the_request_fits_by_the_servers_count(
     turns: list[Raw], window: int, policy: PolicyName, name: str
 ) -> None:
     server = (SERVERS | DENSE)[name]
@@ -135,7 +135,7 @@ def test_asked_always_what_goes_out_fits_by_the_servers_count(
 
 
 @given(histories(), windows, policies, servers)
-def test_asked_near_what_goes_out_fits_where_the_estimate_is_within_its_uncertainty(
+def test_with_count_near_the_request_fits_if_the_estimate_is_within_its_uncertainty(
     turns: list[Raw], window: int, policy: PolicyName, name: str
 ) -> None:
     server = SERVERS[name]
@@ -150,7 +150,7 @@ def test_asked_near_what_goes_out_fits_where_the_estimate_is_within_its_uncertai
 
 
 @given(histories(), policies, all_servers, st.integers(0, 40), st.sampled_from(("near", "always")))
-def test_what_fits_whole_by_the_servers_count_is_never_touched(
+def test_a_conversation_that_fits_by_the_servers_count_is_never_trimmed(
     turns: list[Raw], policy: PolicyName, name: str, spare: int, ask: CountMode
 ) -> None:
     server = (SERVERS | DENSE)[name]
@@ -164,7 +164,7 @@ def test_what_fits_whole_by_the_servers_count_is_never_touched(
 
 
 @given(histories(), windows, policies, all_servers, st.sampled_from(("near", "always")))
-def test_the_number_of_questions_is_bounded(
+def test_the_number_of_counts_is_bounded(
     turns: list[Raw], window: int, policy: PolicyName, name: str, ask: CountMode
 ) -> None:
     asked = []
@@ -179,7 +179,7 @@ def test_the_number_of_questions_is_bounded(
 
 
 @given(histories(), windows, policies, st.sampled_from(("near", "always")))
-def test_without_an_answer_the_estimate_decides(
+def test_without_a_count_the_estimate_decides(
     turns: list[Raw], window: int, policy: PolicyName, ask: CountMode
 ) -> None:
     turns = appended(turns)
@@ -203,7 +203,7 @@ def test_without_an_answer_the_estimate_decides(
     histories(faults=False), st.integers(600, 4_000), st.sampled_from(("steady", "thrift")), servers
 )
 @settings(max_examples=60)
-def test_with_reported_usage_the_prefix_stays_between_edits(
+def test_with_reported_usage_the_prefix_is_stable_between_trims(
     turns: list[Raw], window: int, policy: PolicyName, name: str
 ) -> None:
     server, chat = SERVERS[name], session([], window, policy)
@@ -230,10 +230,10 @@ def test_with_reported_usage_the_prefix_stays_between_edits(
 @pytest.mark.parametrize("name", sorted(SERVERS))
 @pytest.mark.parametrize("ask", ["off", "near", "always"])
 @pytest.mark.parametrize("reports", [1, 3])
-def test_over_a_long_talk_edits_are_rare_and_nothing_is_too_long(
+def test_in_a_long_conversation_trims_are_rare_and_no_request_is_too_long(
     policy: PolicyName, name: str, ask: CountMode, reports: int
 ) -> None:
-    """Also where only some of the answers say what they took."""
+    """Also if only some of the replies report their usage."""
     server, chat = SERVERS[name], session([], 6_000, policy)
     prefixes, over = 0, 0
     last: list[Raw] = []
@@ -265,21 +265,21 @@ def answer(tokens: int | None) -> Raw:
     return reply
 
 
-def test_far_from_the_limit_nobody_is_asked_unless_always() -> None:
+def test_far_from_the_limit_the_server_counts_only_with_always() -> None:
     chat = session(history("u50 a50 u50"), 50_000)
     assert Driven(chat, by_gpt, "near").counts == []
     assert len(Driven(chat, by_gpt, "always").counts) == 1
     assert Driven(chat, by_gpt, "off").counts == []
 
 
-def test_what_is_exact_is_asked_about_only_on_wish() -> None:
+def test_an_exact_count_is_confirmed_only_with_always() -> None:
     chat = Session("gpt-4o", window=2_001, reply=1)
     for turn in history("u400 a400 u400"):
         chat.append(turn)
     assert Driven(chat, nobody, "near").counts == []
 
 
-def test_the_body_that_is_counted_is_the_body_that_goes_out() -> None:
+def test_the_counted_body_is_the_body_that_is_sent() -> None:
     chat = session(history("u50 " + "c9 r300 " * 9), 2_000, system="Be brief.")
     driven = Driven(chat, by_gpt, "always", options={"temperature": 0})
     body, true = driven.counts[-1]
@@ -288,7 +288,7 @@ def test_the_body_that_is_counted_is_the_body_that_goes_out() -> None:
     assert driven.request["temperature"] == 0
 
 
-def test_a_japanese_prompt_that_fits_is_not_refused_for_its_bytes() -> None:
+def test_a_japanese_prompt_that_fits_is_not_rejected_for_its_bytes() -> None:
     chat = session(
         history("u9 a9 u9"), 3_000, system="日本語の文章は、ここに書かれています。" * 100
     )
@@ -297,7 +297,7 @@ def test_a_japanese_prompt_that_fits_is_not_refused_for_its_bytes() -> None:
     assert len(driven.request.messages) == 4
 
 
-def test_a_summary_is_asked_for_once_and_what_goes_out_still_fits() -> None:
+def test_a_summary_is_requested_once_and_the_request_still_fits() -> None:
     for policy in ("steady", "thrift", "rolling", "sliding"):
         chat = session(history("u20 " + "a60 u60 " * 40), 2_000, policy, summarize=lambda *_: None)
         driven = Driven(chat, times(1.2), "near")
@@ -307,7 +307,7 @@ def test_a_summary_is_asked_for_once_and_what_goes_out_still_fits() -> None:
         assert len(driven.counts) <= 2 * (1 + MAX_TRIM_ROUNDS)
 
 
-def test_the_hard_parts_over_the_room_are_refused_with_the_servers_number() -> None:
+def test_messages_that_cannot_be_dropped_are_reported_with_the_servers_count() -> None:
     chat = session(history("u900"), 700)
     with pytest.raises(brim.ContextOverflowError) as caught:
         Driven(chat, by_gpt, "always")
@@ -331,7 +331,7 @@ def test_the_hard_parts_over_the_room_are_refused_with_the_servers_number() -> N
         Overflow(None, 9_000, at_least=True),
     ],
 )
-def test_after_a_refusal_the_next_request_is_smaller(
+def test_after_a_context_length_error_the_next_request_is_smaller(
     said: Overflow, ask: CountMode, policy: PolicyName, model: str
 ) -> None:
     chat = Session(model, window=8_000, policy=policy)
@@ -346,7 +346,7 @@ def test_after_a_refusal_the_next_request_is_smaller(
     assert list(chat.history) == history("u20 " + "a60 u60 " * 30)
 
 
-def test_a_refusal_without_a_request_changes_nothing() -> None:
+def test_a_context_length_error_without_a_request_changes_nothing() -> None:
     chat = session(history("u9"), 1_000)
     get_driver(chat).handle_context_length_error(Overflow(10, 10))
     assert not chat.request().plan.is_trimmed

@@ -1,4 +1,4 @@
-"""What one client brings about does not hold for others, and what holds for all is learned once."""
+"""Limits and counts of one client do not affect others; those of the model are recorded once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def asked(gateway: Running, path: str, *turns: Any, key: str = "", **more: Any) 
 
 
 def limit(gateway: Running, path: str, **more: Any) -> int:
-    """What any client may send now."""
+    """Return the current limit of every client."""
     return int(asked(gateway, path, ("user", "hi"), **more).headers["brim-limit"])
 
 
@@ -82,7 +82,7 @@ ODD = {
 
 
 @pytest.mark.parametrize(("path", "part", "fault"), ODD.values(), ids=ODD)
-def test_a_small_request_that_is_too_long_says_nothing_of_others(
+def test_an_error_about_a_small_request_does_not_affect_others(
     path: str, part: Any, fault: ErrorReply
 ) -> None:
     def answer(body: Body) -> str | ErrorReply:
@@ -107,7 +107,7 @@ def body_parts(body: Body) -> list[Any]:
 
 
 class Tiered(ScriptedServer):
-    """Allows one key less in a minute."""
+    """A server with a smaller rate limit for one key."""
 
     def choose_reply(self, asked: Request) -> TextReply | ErrorReply:
         if asked.headers.get("authorization") != "Bearer low" or asked.tokens <= 30_000:
@@ -118,7 +118,7 @@ class Tiered(ScriptedServer):
         return ErrorReply(429, said)
 
 
-def test_what_one_key_may_send_is_not_what_others_may() -> None:
+def test_a_limit_of_one_key_does_not_affect_others() -> None:
     with Tiered("Blue.") as upstream:
         for _ in range(2):
             with gateway_before(upstream) as gateway:
@@ -129,7 +129,7 @@ def test_what_one_key_may_send_is_not_what_others_may() -> None:
             assert (high.status_code, high.headers["brim-trimmed"]) == (200, "none")
 
 
-def test_a_limit_that_a_client_put_into_the_upstream_s_mouth_is_only_its_own() -> None:
+def test_a_limit_that_repeats_the_clients_text_does_not_affect_others() -> None:
     def answer(body: Body) -> str | ErrorReply:
         name = body.get("user")
         return ErrorReply(400, f"Invalid value for user: '{name}'") if name else "Blue."
@@ -148,7 +148,7 @@ def test_a_limit_that_a_client_put_into_the_upstream_s_mouth_is_only_its_own() -
 
 
 class Searching(ScriptedServer):
-    """Reports what its own tools and files brought in as a part of the prompt."""
+    """A server that reports content of its own tools and files as a part of the prompt."""
 
     def usage(self, asked: Request, said: TextReply) -> Usage:
         usage, raw = super().usage(asked, said), asked.raw
@@ -172,7 +172,7 @@ BRINGING: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("content", "more"), BRINGING.values(), ids=BRINGING)
-def test_what_a_server_brings_in_by_itself_does_not_scale_what_is_counted(
+def test_content_that_a_server_adds_does_not_calibrate_estimates(
     content: Any, more: dict[str, Any]
 ) -> None:
     model = "claude-sonnet-4-5"
@@ -190,7 +190,7 @@ def test_what_a_server_brings_in_by_itself_does_not_scale_what_is_counted(
 
 
 class Hidden(ScriptedServer):
-    """Puts a prompt of its own before each."""
+    """A server that adds a prompt of its own to each request."""
 
     def prompt_tokens(self, path: str, body: Body) -> int:
         return super().prompt_tokens(path, body) + 1_200
@@ -205,7 +205,7 @@ def grown(gateway: Running, turns: int) -> Iterator[httpx.Response]:
 
 
 def moved(upstream: ScriptedServer) -> int:
-    """How often a request does not begin with the one before."""
+    """Return how often a request does not begin with the previous one."""
     sent = [asked.body["messages"] for asked in upstream.requests]
     return sum(after[: len(before)] != before for before, after in pairwise(sent))
 
@@ -217,7 +217,7 @@ SERVERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("server", "more"), SERVERS.values(), ids=SERVERS)
-def test_what_a_server_adds_is_learned_before_it_matters(
+def test_a_shortfall_is_recorded_before_a_request_is_too_long(
     server: dict[str, Any], more: dict[str, Any]
 ) -> None:
     with Hidden("Blue.", window=8_000, **server) as upstream:
@@ -231,7 +231,7 @@ def test_what_a_server_adds_is_learned_before_it_matters(
     assert counted == ("server" if "count" in more else "estimate")
 
 
-def test_it_is_known_after_a_restart() -> None:
+def test_a_shortfall_survives_a_restart() -> None:
     with Hidden("Blue.", window=8_000, reports_window=False) as upstream:
         with gateway_before(upstream, window=8_000, reply=500) as gateway:
             assert asked(gateway, CHAT, ("user", "word " * 6_000)).status_code == 200
@@ -242,7 +242,7 @@ def test_it_is_known_after_a_restart() -> None:
 # Questions
 
 
-def test_a_server_that_said_no_is_not_asked_again_about_what_grew_since() -> None:
+def test_a_conversation_that_is_too_long_is_not_counted_again_as_it_grows() -> None:
     with ScriptedServer(
         "Blue.", window=4_000, tokenizer_model="gpt-4o", like="llama.cpp"
     ) as upstream:
@@ -273,17 +273,17 @@ happenings = st.lists(
 )
 
 
-def lane_at(folder: Path, model: str) -> ModelRoute:
+def route_at(folder: Path, model: str) -> ModelRoute:
     config = UpstreamConfig(endpoint="http://127.0.0.1:9/v1", window=8_000, reply=500)
     upstream = Upstream("one", config, None, CalibrationStore(folder / "learned"))
     return ModelRoute(upstream, model, RouteDefaults(), PrefixCache())
 
 
-def fitted(lane: ModelRoute, turns: int) -> FittedRequest:
+def fitted(route: ModelRoute, turns: int) -> FittedRequest:
     said = [("user", "start here"), *[("assistant", "word " * 90), ("user", "so?")] * turns]
-    body = body_of(CHAT, *said, reply=20, model=lane.model)
+    body = body_of(CHAT, *said, reply=20, model=route.model)
     fitting = RequestFit(
-        lane.fitter("steady"),
+        route.fitter("steady"),
         ClientRequest(body, orjson.dumps(body), formats.CHAT),
         BodyAdditions(),
         "off",
@@ -298,19 +298,19 @@ def fitted(lane: ModelRoute, turns: int) -> FittedRequest:
 @example(happened=[(13, Overflow(1_648, None)), (9, Overflow(None, None))])
 @given(happened=happenings)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_no_limit_falls_below_what_was_answered_nor_far_without_a_number(
+def test_no_limit_falls_below_an_answered_request_or_far_without_numbers(
     model: str, tmp_path: Path, happened: list[tuple[int, Overflow | int]]
 ) -> None:
-    lane = lane_at(tmp_path, model)
+    route = route_at(tmp_path, model)
     for turns, told in happened:
         try:
-            out = fitted(lane, turns)
+            out = fitted(route, turns)
         except ContextOverflowError:
             continue
         if isinstance(told, Overflow):
-            lane.record_rejection(out, told)
+            route.record_rejection(out, told)
         else:
-            lane.record_report(out, told)
-        budget = lane.fitter("steady").budget
-        assert budget.window >= lane.accepted
-        assert budget.window >= (lane.profile.calibration.window or 8_000) // 2
+            route.record_report(out, told)
+        budget = route.fitter("steady").budget
+        assert budget.window >= route.accepted
+        assert budget.window >= (route.profile.calibration.window or 8_000) // 2

@@ -1,4 +1,4 @@
-"""What is too long: upstreams that say so are believed, and what cannot fit is said at once."""
+"""Requests that are too long: recovery from context-length errors, and errors of the gateway."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tests.support.gateway.requests import (
 
 TURNS = long_talk(100)
 """About 4,000 tokens."""
-TRUE = 3_800
-"""What the upstream takes, and the gateway does not know."""
-BELIEVED = 7_000
+ACTUAL_WINDOW = 3_800
+"""The window of the upstream, which the gateway does not know."""
+ASSUMED_WINDOW = 7_000
 
 
-def before(upstream: ScriptedServer, window: int = BELIEVED, **settings: Any) -> Any:
-    """A gateway that takes an upstream's window for larger than it is."""
+def before(upstream: ScriptedServer, window: int = ASSUMED_WINDOW, **settings: Any) -> Any:
+    """Run a gateway that assumes a larger window than the upstream has."""
     config = config_of(upstream.url, window=window, reply=20, **settings)
     return running(config)
 
@@ -44,10 +44,12 @@ def ask(gateway: Running, path: str, *, is_streamed: bool = False, **more: Any) 
 
 @pytest.mark.parametrize("refuses", ["immediate", "in_stream"])
 @pytest.mark.parametrize("path", PATHS)
-def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
+def test_a_context_length_error_is_recorded_and_the_request_sent_again(
+    path: str, refuses: Any
+) -> None:
     with (
         ScriptedServer(
-            "Blue.", window=TRUE, reports_window=False, context_errors=refuses
+            "Blue.", window=ACTUAL_WINDOW, reports_window=False, context_errors=refuses
         ) as upstream,
         before(upstream) as gateway,
     ):
@@ -60,13 +62,13 @@ def test_a_refusal_is_learned_from(path: str, refuses: Any) -> None:
         second = ask(gateway, path)
         assert (second.status_code, read_spoken(second)) == (200, "Blue.")
         assert "brim-resent" not in second.headers
-        assert int(second.headers["brim-limit"]) < TRUE
+        assert int(second.headers["brim-limit"]) < ACTUAL_WINDOW
         assert len(upstream.requests) == 3
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES])
-def test_a_limit_that_was_told_is_known_after_a_restart(path: str) -> None:
-    with ScriptedServer("Blue.", window=TRUE, reports_window=False) as upstream:
+def test_a_reported_limit_survives_a_restart(path: str) -> None:
+    with ScriptedServer("Blue.", window=ACTUAL_WINDOW, reports_window=False) as upstream:
         with before(upstream) as gateway:
             assert read_spoken(ask(gateway, path)) == "Blue."
         with before(upstream) as gateway:
@@ -77,7 +79,7 @@ def test_a_limit_that_was_told_is_known_after_a_restart(path: str) -> None:
 
 
 def limited(limit: int, fault: ErrorReply) -> Script:
-    """Refuses what is longer, each time."""
+    """Return a script that rejects every longer request."""
 
     def answer(body: Any) -> ScriptedReply:
         return fault if brim.count({**body, "model": None}) > limit else "Blue."
@@ -115,8 +117,8 @@ OF_THE_MODEL = {
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fault", OF_THE_MODEL.values(), ids=OF_THE_MODEL)
-def test_however_it_is_said(path: str, fault: ErrorReply) -> None:
-    with ScriptedServer(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
+def test_context_length_errors_are_recognized_in_every_shape(path: str, fault: ErrorReply) -> None:
+    with ScriptedServer(limited(ACTUAL_WINDOW, fault)) as upstream, before(upstream) as gateway:
         first = ask(gateway, path)
         assert (first.status_code, read_spoken(first)) == (200, "Blue.")
         assert first.headers["brim-resent"] == "1"
@@ -126,8 +128,8 @@ def test_however_it_is_said(path: str, fault: ErrorReply) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fault", OF_ONE_CLIENT.values(), ids=OF_ONE_CLIENT)
-def test_what_only_one_client_meets_is_not_learned(path: str, fault: ErrorReply) -> None:
-    with ScriptedServer(limited(TRUE, fault)) as upstream, before(upstream) as gateway:
+def test_a_limit_of_one_client_is_not_recorded_for_others(path: str, fault: ErrorReply) -> None:
+    with ScriptedServer(limited(ACTUAL_WINDOW, fault)) as upstream, before(upstream) as gateway:
         for _ in range(2):
             answer = ask(gateway, path)
             assert (answer.status_code, read_spoken(answer)) == (200, "Blue.")
@@ -135,7 +137,7 @@ def test_what_only_one_client_meets_is_not_learned(path: str, fault: ErrorReply)
         assert len(upstream.requests) == 4
 
 
-def test_a_rate_limit_is_none_that_a_shorter_request_would_help() -> None:
+def test_a_rate_limit_does_not_trim_the_request() -> None:
     said = "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000, Requested 4"
     error = {"message": f"{said}310.", "type": "tokens", "code": "rate_limit_exceeded"}
     with ScriptedServer(ErrorReply(429, error=error)) as upstream, before(upstream) as gateway:
@@ -145,7 +147,7 @@ def test_a_rate_limit_is_none_that_a_shorter_request_would_help() -> None:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("path", PATHS)
-def test_who_refuses_twice_is_heard(path: str, is_streamed: bool) -> None:
+def test_a_second_context_length_error_is_relayed(path: str, is_streamed: bool) -> None:
     error = {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}
     fault = ErrorReply(400, error=error, in_stream=is_streamed)
     with ScriptedServer(fault) as upstream:
@@ -159,9 +161,9 @@ def test_who_refuses_twice_is_heard(path: str, is_streamed: bool) -> None:
     assert through.headers["brim-resent"] == "1"
 
 
-def test_a_history_that_the_server_keeps_is_relayed() -> None:
+def test_a_history_stored_by_the_server_is_relayed() -> None:
     with (
-        ScriptedServer("Blue.", window=TRUE, reports_window=False) as upstream,
+        ScriptedServer("Blue.", window=ACTUAL_WINDOW, reports_window=False) as upstream,
         before(upstream) as gateway,
     ):
         answer = ask(gateway, RESPONSES, previous_response_id="resp_1")
@@ -172,10 +174,10 @@ def test_a_history_that_the_server_keeps_is_relayed() -> None:
         assert read_spoken(ask(gateway, RESPONSES)) == "Blue."
 
 
-def test_a_thread_that_the_server_keeps_is_relayed() -> None:
+def test_a_conversation_stored_by_the_server_is_relayed() -> None:
     thread = {"type": "continue", "previous_message_id": "msg_1"}
     with (
-        ScriptedServer("Blue.", window=TRUE, reports_window=False) as upstream,
+        ScriptedServer("Blue.", window=ACTUAL_WINDOW, reports_window=False) as upstream,
         before(upstream) as gateway,
     ):
         answer = ask(gateway, MESSAGES, thread=thread)
@@ -185,7 +187,7 @@ def test_a_thread_that_the_server_keeps_is_relayed() -> None:
         assert len(upstream.requests) == 1
 
 
-def test_a_shorter_answer_may_be_enough() -> None:
+def test_a_shorter_reply_can_be_enough() -> None:
     said = (
         "input length and `max_tokens` exceed context limit: 4211 + 9000 > 12000, decrease input "
     )
@@ -205,9 +207,9 @@ def test_a_shorter_answer_may_be_enough() -> None:
 
 @pytest.mark.parametrize("reply", [20, 3_000])
 @pytest.mark.parametrize("path", PATHS)
-def test_without_fitting_all_is_relayed(path: str, reply: int) -> None:
+def test_without_fitting_everything_is_relayed(path: str, reply: int) -> None:
     body = body_of(path, *TURNS, reply=reply)
-    with ScriptedServer("Blue.", window=TRUE) as upstream:
+    with ScriptedServer("Blue.", window=ACTUAL_WINDOW) as upstream:
         with running(config_of(upstream.url)) as gateway:
             by_header = post(gateway.url, path, body, {"brim-fitting": "off"})
         with running(config_of(upstream.url, policy="off")) as gateway:
@@ -228,7 +230,7 @@ HUGE: Any = [{"role": "user", "content": "word " * 5_000}]
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_what_cannot_fit_is_an_error_that_openai_s_client_knows(is_streamed: bool) -> None:
+def test_a_request_that_cannot_fit_is_an_error_for_the_openai_client(is_streamed: bool) -> None:
     with ScriptedServer("Blue.", window=1_000) as upstream:
         with (
             running(config_of(upstream.url, reply=20)) as gateway,
@@ -252,7 +254,7 @@ def test_what_cannot_fit_is_an_error_that_openai_s_client_knows(is_streamed: boo
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_what_cannot_fit_is_an_error_that_anthropic_s_client_knows(is_streamed: bool) -> None:
+def test_a_request_that_cannot_fit_is_an_error_for_the_anthropic_client(is_streamed: bool) -> None:
     with ScriptedServer("Blue.", window=1_000) as upstream:
         with (
             running(config_of(upstream.url, reply=20)) as gateway,
@@ -270,7 +272,7 @@ def test_what_cannot_fit_is_an_error_that_anthropic_s_client_knows(is_streamed: 
     assert (overflow.sent, overflow.limit) == (sent, 980)
 
 
-def test_a_limit_that_was_only_guessed_is_tried_again_later(
+def test_an_unproven_ceiling_expires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bare = ErrorReply(400, error={"code": "context_length_exceeded", "message": "too long"})

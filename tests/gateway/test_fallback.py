@@ -1,4 +1,4 @@
-"""When an upstream fails, another one stands in, and is sent what fits its own window."""
+"""If an upstream fails, its fallback gets the request, fitted to its own window."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LARGE, SMALL = 8_000, 1_000
 
 
 def config(first: str, second: str, **settings: Any) -> Config:
-    """An upstream for `large`, and one for `small` that stands in for it."""
+    """Return a configuration with an upstream for `large` and its fallback, `small`."""
     given = {"format": FORMATS, "models": ("small",), "window": SMALL, "reply": 20, **settings}
     return Config(
         upstreams={
@@ -54,7 +54,7 @@ def config(first: str, second: str, **settings: Any) -> Config:
 def two(
     first: Script, second: Script, **settings: Any
 ) -> Iterator[tuple[Running, list[ReceivedRequest]]]:
-    """A gateway before two scripted upstreams, and what the second was asked."""
+    """Run a gateway with two scripted upstreams; yield it and the requests to the second."""
     with (
         ScriptedServer(first, window=LARGE) as large,
         ScriptedServer(second, window=SMALL) as small,
@@ -65,14 +65,14 @@ def two(
 
 @contextmanager
 def nobody() -> Iterator[str]:
-    """An address at which nothing listens."""
+    """Yield an address without a server."""
     with open_listener("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
     yield f"http://127.0.0.1:{port}/v1"
 
 
 def for_large(path: str, *turns: Turn, **more: Any) -> dict[str, Any]:
-    """A request that goes to the first."""
+    """Return a request for the first upstream."""
     return body_of(path, *turns, model="large", reply=20, **more)
 
 
@@ -88,7 +88,9 @@ FAILURES: dict[str, ScriptedReply] = {
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
 @pytest.mark.parametrize("path", PATHS)
-def test_another_upstream_stands_in(path: str, failure: ScriptedReply, is_streamed: bool) -> None:
+def test_a_failure_is_answered_by_the_fallback(
+    path: str, failure: ScriptedReply, is_streamed: bool
+) -> None:
     body = for_large(path, *TURNS, stream=is_streamed, unknown={"a": 1})
     with two(failure, "Blue.") as (gateway, asked):
         answer = post(gateway.url, path, body)
@@ -103,7 +105,7 @@ def test_another_upstream_stands_in(path: str, failure: ScriptedReply, is_stream
     assert turns_in(path, sent.body)[-1]["content"] == "Name a colour!"
 
 
-def test_an_upstream_that_cannot_be_reached() -> None:
+def test_an_unreachable_upstream_is_replaced_by_its_fallback() -> None:
     with (
         nobody() as first,
         ScriptedServer("Blue.", window=SMALL) as small,
@@ -115,7 +117,7 @@ def test_an_upstream_that_cannot_be_reached() -> None:
         assert answer.choices[0].message.content == "Blue."
 
 
-def test_what_has_begun_is_not_begun_anew() -> None:
+def test_a_reply_that_has_begun_is_not_restarted() -> None:
     body = for_large(CHAT, *TURNS, stream=True)
     with two(TextReply("It is blue.", cut_after=2), "Green.") as (gateway, asked):
         answer = post(gateway.url, CHAT, body)
@@ -127,7 +129,7 @@ def test_what_has_begun_is_not_begun_anew() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_what_another_would_not_do_better_is_told(status: int) -> None:
+def test_an_error_about_the_request_is_relayed(status: int) -> None:
     body = for_large(CHAT, *TURNS)
     with two(ErrorReply(status, "no"), "Blue.") as (gateway, asked):
         answer = post(gateway.url, CHAT, body)
@@ -150,7 +152,7 @@ CANNOT: dict[str, ScriptedReply] = {
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("second", CANNOT.values(), ids=CANNOT)
 @pytest.mark.parametrize("path", PATHS)
-def test_the_first_word_holds_where_nobody_can_stand_in(
+def test_the_first_error_is_relayed_if_the_fallback_fails_too(
     path: str, second: ScriptedReply, is_streamed: bool
 ) -> None:
     body = for_large(path, *TURNS, stream=is_streamed)
@@ -164,7 +166,7 @@ def test_the_first_word_holds_where_nobody_can_stand_in(
     assert "brim-fallback" not in answer.headers
 
 
-def test_the_first_word_holds_where_the_other_cannot_be_reached() -> None:
+def test_the_first_error_is_relayed_if_the_fallback_is_unreachable() -> None:
     with (
         ScriptedServer(LATER, window=LARGE) as large,
         nobody() as second,
@@ -184,7 +186,7 @@ BUSY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("error", BUSY.values(), ids=BUSY)
 @pytest.mark.parametrize("path", PATHS)
-def test_another_stands_in_for_one_that_is_busy_before_the_first_token(
+def test_an_overload_in_a_stream_before_the_first_token_uses_the_fallback(
     path: str, error: dict[str, Any]
 ) -> None:
     busy = ErrorReply(529, error=error, in_stream=True)
@@ -197,14 +199,14 @@ def test_another_stands_in_for_one_that_is_busy_before_the_first_token(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_another_stands_in_for_one_that_is_busy_with_a_status_of_success(path: str) -> None:
+def test_an_overload_with_a_success_status_uses_the_fallback(path: str) -> None:
     busy = ErrorReply(200, error={"code": 503, "message": "Provider returned error"})
     with two(busy, "Blue.") as (gateway, _):
         answer = post(gateway.url, path, for_large(path, *TURNS))
         assert (answer.status_code, read_spoken(answer)) == (200, "Blue.")
 
 
-def test_what_the_first_said_in_a_stream_comes_whole_where_nobody_can_stand_in() -> None:
+def test_the_first_stream_is_relayed_whole_if_the_fallback_fails() -> None:
     busy = ErrorReply(529, error={"type": "overloaded_error", "message": "first"}, in_stream=True)
     body = for_large(MESSAGES, *TURNS, stream=True)
     with two(busy, ErrorReply(500)) as (gateway, asked):
@@ -216,7 +218,7 @@ def test_what_the_first_said_in_a_stream_comes_whole_where_nobody_can_stand_in()
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_none_of_them_can_be_reached(path: str) -> None:
+def test_both_upstreams_unreachable_is_an_error(path: str) -> None:
     with (
         nobody() as first,
         nobody() as second,
@@ -231,7 +233,7 @@ def test_none_of_them_can_be_reached(path: str) -> None:
             assert answer.json()["error"]["code"] == "upstream_unreachable"
 
 
-def test_one_that_speaks_another_format_cannot_stand_in() -> None:
+def test_a_fallback_with_another_format_is_not_used() -> None:
     body = for_large(CHAT, *TURNS)
     with two(ErrorReply(500, "first"), "Blue.", format=("anthropic",)) as (gateway, asked):
         answer = post(gateway.url, CHAT, body)
@@ -241,7 +243,7 @@ def test_one_that_speaks_another_format_cannot_stand_in() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_cannot_fit_the_one_that_stands_in(path: str) -> None:
+def test_a_request_that_cannot_fit_the_fallback_gets_the_first_error(path: str) -> None:
     with two(LATER, "Blue.") as (gateway, asked):
         answer = post(gateway.url, path, for_large(path, ("user", "word " * 2_000)))
         assert not asked
@@ -249,7 +251,7 @@ def test_what_cannot_fit_the_one_that_stands_in(path: str) -> None:
     assert int(answer.headers["brim-tokens"]) > SMALL
 
 
-def test_each_is_sent_its_own_key() -> None:
+def test_each_upstream_gets_its_own_key() -> None:
     upstreams = config("http://first", "http://second").upstreams
     with ScriptedServer(ErrorReply(500)) as large, ScriptedServer("Blue.") as small:
         settings = Config(
@@ -267,7 +269,7 @@ def test_each_is_sent_its_own_key() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_clients_own_key_is_not_shown_to_the_one_that_stands_in(path: str) -> None:
+def test_the_fallback_does_not_get_the_clients_key(path: str) -> None:
     names = ("x-api-key", "api-key", "x-goog-api-key", "openai-organization", "openai-project")
     keys = {"authorization": "Bearer of-the-client"} | dict.fromkeys(names, "of-the-client")
     with two(ErrorReply(500), "Blue.") as (gateway, asked):

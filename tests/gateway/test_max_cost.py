@@ -1,4 +1,4 @@
-"""A key with caps sends nothing whose price nobody can bound."""
+"""A key with caps cannot send a request whose cost has no bound."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.gateway.process import running
 from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, post
 
 WINDOW = 2 * 3_900 + 10 * 100
-"""Micro-dollars of a prompt that fills the window, and an answer of 100 tokens."""
+"""Micro-dollars of a prompt that fills the window and a reply of 100 tokens."""
 TOOL = {"name": "look", "input_schema": {"type": "object"}}
 UNBOUNDED: list[tuple[str, dict[str, Any]]] = [
     (RESPONSES, {"background": True}),
@@ -39,7 +39,9 @@ UNBOUNDED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("path", "more"), UNBOUNDED, ids=str)
-def test_what_nobody_can_bound_is_for_keys_without_caps(path: str, more: dict[str, Any]) -> None:
+def test_a_key_with_caps_cannot_send_a_request_without_a_cost_bound(
+    path: str, more: dict[str, Any]
+) -> None:
     capped, free = create_secret("anna", "5/day"), create_secret("bob")
     with gateway_with_upstream() as (gateway, provider):
         refused = say_hi(gateway, capped, path, **more)
@@ -60,7 +62,7 @@ def test_what_nobody_can_bound_is_for_keys_without_caps(path: str, more: dict[st
     ],
     ids=str,
 )
-def test_that_is_said_though_the_upstream_is_not_there(
+def test_an_unbounded_request_is_rejected_before_the_upstream_is_contacted(
     more: dict[str, Any], said: tuple[int, str]
 ) -> None:
     secret = create_secret("anna", "5/day")
@@ -69,7 +71,7 @@ def test_that_is_said_though_the_upstream_is_not_there(
     assert (refused.status_code, refused.json()["error"]["code"]) == said
 
 
-def test_a_cap_in_tokens_does_not_mind_the_price_of_a_token() -> None:
+def test_a_cap_in_tokens_allows_expensive_tiers() -> None:
     secret = create_secret("anna", "5k tokens/day")
     with gateway_with_upstream() as (gateway, _):
         assert say_hi(gateway, secret, service_tier="priority").status_code == 200
@@ -84,7 +86,9 @@ def test_a_cap_in_tokens_does_not_mind_the_price_of_a_token() -> None:
     ],
     ids=str,
 )
-def test_what_the_upstream_adds_may_fill_the_window(path: str, more: dict[str, Any]) -> None:
+def test_a_prompt_that_the_upstream_extends_reserves_the_whole_window(
+    path: str, more: dict[str, Any]
+) -> None:
     roomy, tight = create_secret("anna", dollars(WINDOW)), create_secret("bob", dollars(WINDOW - 1))
     with gateway_with_upstream() as (gateway, provider):
         assert say_hi(gateway, tight, path, reply=100, **more).status_code == 429
@@ -92,7 +96,7 @@ def test_what_the_upstream_adds_may_fill_the_window(path: str, more: dict[str, A
         assert len(provider.requests) == 1
 
 
-def test_so_may_a_file_that_only_the_upstream_has() -> None:
+def test_a_file_by_reference_reserves_the_whole_window() -> None:
     roomy, tight = create_secret("anna", dollars(WINDOW)), create_secret("bob", dollars(WINDOW - 1))
     parts = [{"type": "file", "file": {"file_id": "file-1"}}, {"type": "text", "text": "hi"}]
     body = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": parts}]}
@@ -103,7 +107,7 @@ def test_so_may_a_file_that_only_the_upstream_has() -> None:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("second", ["max_tokens", "max_tok\\u0065ns"])
-def test_of_a_field_that_stands_there_twice_only_what_was_claimed_is_sent(
+def test_a_duplicate_field_is_sent_with_the_reserved_value_only(
     second: str, is_streamed: bool
 ) -> None:
     capped = create_secret("anna", "5/day")
@@ -120,7 +124,7 @@ def test_of_a_field_that_stands_there_twice_only_what_was_claimed_is_sent(
     assert not only_row().is_estimated  # a stream was asked for its usage as well
 
 
-def test_a_cache_that_is_kept_for_an_hour_is_claimed_at_twice_the_price() -> None:
+def test_a_one_hour_cache_is_reserved_at_twice_the_input_price() -> None:
     content: dict[str, Any] = {"type": "text", "text": "hi"}
     body = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": [content]}]}
     anna = bearer_headers(create_secret("anna", dollars(MAX_COST)))

@@ -1,4 +1,4 @@
-"""Which upstream a request goes to, what can be asked about models, and what is done on request."""
+"""Routing by model, endpoints about models, and options of a request."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def upstream(
         ("GPT-5-MINI", "all others"),
     ],
 )
-def test_a_model_s_name_picks_its_upstream(model: str, said: str) -> None:
+def test_the_models_name_selects_its_upstream(model: str, said: str) -> None:
     with (
         ScriptedServer("all others") as third,
         ScriptedServer("by pattern") as second,
@@ -74,7 +74,7 @@ def test_a_model_s_name_picks_its_upstream(model: str, said: str) -> None:
                 assert read_spoken(answer) == said
 
 
-def test_a_model_that_nobody_serves() -> None:
+def test_an_unknown_model_is_an_error_with_the_available_ones() -> None:
     with ScriptedServer("ok") as provider:
         config = Config(upstreams={"one": upstream(provider, "gpt-5*")})
         with (
@@ -95,7 +95,7 @@ def test_a_model_that_nobody_serves() -> None:
         assert not provider.requests
 
 
-def test_nothing_is_translated_and_the_right_path_is_named() -> None:
+def test_a_wrong_format_is_an_error_that_names_the_right_path() -> None:
     with ScriptedServer("ok") as one, ScriptedServer("ok") as two:
         upstreams = {
             "a": upstream(one, "claude-*", format=("anthropic",)),
@@ -161,7 +161,9 @@ MIXED_UP: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("at", "meant", "body"), MIXED_UP.values(), ids=MIXED_UP)
-def test_a_body_is_what_its_shape_says(at: str, meant: str, body: Mapping[str, Any]) -> None:
+def test_the_format_of_a_body_is_detected_from_its_shape(
+    at: str, meant: str, body: Mapping[str, Any]
+) -> None:
     with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
         answer = post(gateway.url, at, {"model": "m", "max_tokens": 9, **body})
         assert (answer.status_code, read_spoken(answer)) == (200, "ok")
@@ -170,13 +172,13 @@ def test_a_body_is_what_its_shape_says(at: str, meant: str, body: Mapping[str, A
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_is_known_without_its_version(path: str) -> None:
+def test_paths_work_without_their_version(path: str) -> None:
     with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
         answer = post(gateway.url, path.removeprefix("/v1"), body_of(path, HELLO))
         assert read_spoken(answer) == "ok"
 
 
-def test_what_is_asked_beside_is_known_without_its_version() -> None:
+def test_other_endpoints_work_without_their_version() -> None:
     with ScriptedServer("ok", model="one") as provider, running(config_of(provider.url)) as gateway:
         assert httpx.get(f"{gateway.url}/models").json()["data"][0]["id"] == "one"
         assert httpx.get(f"{gateway.url}/models/one").json()["id"] == "one"
@@ -202,12 +204,12 @@ def test_what_is_asked_beside_is_known_without_its_version() -> None:
         (("org/*.v1",), "org/a-v1", 0),
     ],
 )
-def test_only_a_star_stands_for_anything(names: Sequence[str], model: str, means: int) -> None:
+def test_only_an_asterisk_is_a_wildcard(names: Sequence[str], model: str, means: int) -> None:
     assert match_rank(names, model) == means
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_model_s_name_that_is_none_is_refused(path: str) -> None:
+def test_an_invalid_model_name_is_rejected(path: str) -> None:
     with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
         body = body_of(path, HELLO)
         assert read_spoken(post(gateway.url, path, body | {"model": "m" * 256})) == "ok"
@@ -248,7 +250,7 @@ def test_the_models_are_listed_for_each_client() -> None:
                 other.models.retrieve("nothing")
 
 
-def test_an_upstream_that_is_down_does_not_hide_the_others() -> None:
+def test_an_unreachable_upstream_does_not_hide_the_others() -> None:
     with ScriptedServer("ok") as two:
         gone = two.url
     with ScriptedServer("ok", model="one") as one:
@@ -273,7 +275,7 @@ COUNTS = {COUNT_TOKENS: MESSAGES, INPUT_TOKENS: RESPONSES}
 
 @pytest.mark.parametrize("at", COUNTS)
 @pytest.mark.parametrize("model", ["gpt-4o", "m"])
-def test_the_server_counts_where_it_can_and_brim_where_not(at: str, model: str) -> None:
+def test_the_server_counts_if_it_can_and_otherwise_brim(at: str, model: str) -> None:
     body = body_of(COUNTS[at], *TURNS, reply=20, model=model)
     with ScriptedServer("ok", counts_tokens=True) as counts, ScriptedServer("ok") as does_not:
         with running(config_of(counts.url)) as gateway:
@@ -289,7 +291,7 @@ def test_the_server_counts_where_it_can_and_brim_where_not(at: str, model: str) 
         assert not [*counts.requests, *does_not.requests]
 
 
-def test_what_is_counted_has_the_form_that_goes_out() -> None:
+def test_the_counted_body_has_the_format_that_is_sent() -> None:
     turns: list[Any] = [("user", "Begin.")]
     for place in range(16):
         function = {"name": "look", "arguments": "{}"}
@@ -306,7 +308,7 @@ def test_what_is_counted_has_the_form_that_goes_out() -> None:
     assert turns_in(CHAT, counted.body) == turns_in(CHAT, asked.body)
 
 
-def test_a_real_server_s_counts_through_the_clients(llama: LocalServer) -> None:
+def test_sdk_clients_get_the_counts_of_a_real_server(llama: LocalServer) -> None:
     messages: Any = [{"role": "user", "content": "Name a colour, " * 20}]
     with (
         running(config_of(llama.url, key_env="KEY"), {"KEY": llama.key}) as gateway,
@@ -327,7 +329,7 @@ def test_a_real_server_s_counts_through_the_clients(llama: LocalServer) -> None:
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
 @pytest.mark.parametrize("path", PATHS)
-def test_a_request_chooses_its_policy(path: str, policy: PolicyName) -> None:
+def test_a_request_can_choose_its_policy(path: str, policy: PolicyName) -> None:
     body = body_of(path, *TURNS, reply=20, model="gpt-4o")
     with (
         ScriptedServer("ok", window=1_000) as provider,
@@ -379,7 +381,7 @@ def test_cache_marks_are_set_on_request(is_set: bool) -> None:
     assert "cache_control" in json.dumps(turns_in(MESSAGES, marked)[-1])
 
 
-def test_the_client_s_own_marks_are_kept_and_none_are_added() -> None:
+def test_the_clients_own_cache_marks_are_kept_and_none_are_added() -> None:
     mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
     system = [{"type": "text", "text": "Be brief.", **mark}]
     body = body_of(MESSAGES, *TURNS, reply=20, system=system)
@@ -400,7 +402,7 @@ def test_the_client_s_own_marks_are_kept_and_none_are_added() -> None:
         ({"brim-polcy": "steady"}, "unknown_header"),
     ],
 )
-def test_a_wish_that_means_nothing_is_refused(header: Mapping[str, str], code: str) -> None:
+def test_an_invalid_option_is_rejected(header: Mapping[str, str], code: str) -> None:
     with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
         answer = post(gateway.url, CHAT, body_of(CHAT, HELLO), header)
         assert answer.status_code == 400

@@ -1,4 +1,4 @@
-"""A client that sends its growing history, turn by turn: what was sent stays, between the edits."""
+"""Requests of a growing conversation: their beginning changes only at a trim."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ WINDOW = 1_500
 REPLY = 50
 TURNS = 60
 LIFE = 10
-"""So many requests see the same gateway; the next one knows only what such files keep."""
+"""Requests until the gateway is restarted, with nothing but its files."""
 
 
 Saying = Callable[[int], tuple[str, str]]
-"""What is asked for the nth time, and what is answered."""
+"""Returns the nth question and its answer."""
 
 
 def at_length(n: int) -> tuple[str, str]:
@@ -38,7 +38,7 @@ def shortly(n: int) -> tuple[str, str]:
 
 
 def unmarked(value: Any) -> Any:
-    """A turn without the marks for the cache, which move on while what they mark stays."""
+    """Return a turn without its cache marks, which move while the text stays."""
     match value:
         case {"role": role, "content": [{"type": "text", "text": text, "cache_control": _}]}:
             return {"role": role, "content": text}
@@ -51,10 +51,10 @@ class Exchange(NamedTuple):
     usage: Usage
 
 
-def talked(
+def converse(
     config: Config, path: str, saying: Saying, turns: int, key: str = "", **more: Any
 ) -> Iterator[Exchange]:
-    """A conversation in which all that was said is sent every time."""
+    """Yield the exchanges of a conversation whose whole history is sent every time."""
     said: list[tuple[str, str]] = []
     for start in range(0, turns, LIFE):
         with running(config, {"KEY": key}) as gateway:
@@ -70,7 +70,7 @@ def talked(
 
 
 def continues(before: Sequence[Any], after: Sequence[Any]) -> bool:
-    """Whether a request begins with the whole of the one before."""
+    """Return whether a request begins with the whole previous one."""
     return len(after) > len(before) and list(after[: len(before)]) == list(before)
 
 
@@ -83,13 +83,13 @@ MODELS = {
 
 @pytest.mark.parametrize(("model", "counted_as"), MODELS.values(), ids=MODELS)
 @pytest.mark.parametrize("path", PATHS)
-def test_between_edits_each_request_begins_with_the_one_before(
+def test_between_trims_each_request_begins_with_the_previous_one(
     path: str, model: str, counted_as: str
 ) -> None:
     with ScriptedServer("So it is.", window=WINDOW, tokenizer_model=counted_as, caches_prompts=True,
                   reports_window=False) as upstream:  # fmt: skip
         config = config_of(upstream.url, window=WINDOW, reply=REPLY, cache_marks=True)
-        exchanges = list(talked(config, path, at_length, TURNS, model=model))
+        exchanges = list(converse(config, path, at_length, TURNS, model=model))
         sent = [[*map(unmarked, turns_in(path, asked.body))] for asked in upstream.requests]
         assert not upstream.rejected
     last = exchanges[-1].headers
@@ -98,7 +98,7 @@ def test_between_edits_each_request_begins_with_the_one_before(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_so_it_is_where_the_server_counts_every_request(path: str) -> None:
+def test_the_prefix_is_stable_if_the_server_counts_every_request(path: str) -> None:
     with ScriptedServer(
         "So it is.",
         window=WINDOW,
@@ -108,7 +108,7 @@ def test_so_it_is_where_the_server_counts_every_request(path: str) -> None:
         like="llama.cpp",
     ) as upstream:
         config = config_of(upstream.url, reply=REPLY, cache_marks=True, count="always")
-        exchanges = list(talked(config, path, at_length, TURNS))
+        exchanges = list(converse(config, path, at_length, TURNS))
         sent = [[*map(unmarked, turns_in(path, asked.body))] for asked in upstream.requests]
         assert not upstream.rejected
     assert {exchange.headers["brim-count"] for exchange in exchanges} == {"server"}
@@ -117,29 +117,29 @@ def test_so_it_is_where_the_server_counts_every_request(path: str) -> None:
 
 
 def check(sent: Sequence[Sequence[Any]], exchanges: Sequence[Exchange]) -> None:
-    """What was sent before is found in the cache but for the edits, which are few."""
-    edits = 0
+    """Check that earlier messages are found in the cache except at trims, which are few."""
+    trims = 0
     for (before, after), (earlier, later) in zip(pairwise(sent), pairwise(exchanges), strict=True):
         if continues(before, after):
             assert later.usage.cached == earlier.usage.input
         else:
-            edits += 1
+            trims += 1
             assert later.headers["brim-trimmed"] != "none"
             assert later.usage.cached < earlier.usage.input
     last = exchanges[-1].headers
-    assert 5 < edits <= most_edits(int(last["brim-tokens-before"]), int(last["brim-limit"]))
+    assert 5 < trims <= max_trims(int(last["brim-tokens-before"]), int(last["brim-limit"]))
 
 
-def most_edits(tokens: int, limit: int, share: float | None = None) -> int:
-    """What is promised: so often, and no more, does the beginning of the requests change."""
+def max_trims(tokens: int, limit: int, share: float | None = None) -> int:
+    """Return the promised maximum number of changes of the prefix."""
     slack = limit - int(limit * (steady_share(limit) if share is None else share))
     return 1 + tokens // slack
 
 
-def test_a_real_server_finds_what_it_has_read_in_its_cache(llama_with: LlamaWith) -> None:
+def test_a_real_server_finds_the_prefix_in_its_cache(llama_with: LlamaWith) -> None:
     llama = llama_with(window=512)
     config = config_of(llama.url, reply=8, key_env="KEY", policy="thrift")
-    talk = talked(config, CHAT, shortly, 24, llama.key, model=llama.model, reply=4)
+    talk = converse(config, CHAT, shortly, 24, llama.key, model=llama.model, reply=4)
     exchanges = list(talk)
     last = exchanges[-1].headers
     tokens, limit = int(last["brim-tokens-before"]), int(last["brim-limit"])
@@ -147,4 +147,4 @@ def test_a_real_server_finds_what_it_has_read_in_its_cache(llama_with: LlamaWith
     assert last["brim-trimmed"] != "none"
     # It forgets the very end of a prompt, where the answer was to begin.
     cold = [later.usage.cached < earlier.usage.input - 8 for earlier, later in pairwise(exchanges)]
-    assert 0 < cold.count(True) <= most_edits(tokens, limit, 0.6)
+    assert 0 < cold.count(True) <= max_trims(tokens, limit, 0.6)

@@ -57,10 +57,10 @@ HISTORIES: Final = {
     "another script": [*chat(8), {"role": "user", "content": "日本語の文章です。" * 60}],
 }
 SERVERS: Final[Mapping[str, dict[str, Any]]] = {
-    "counts more": {"like": "llama.cpp", "counted_as": "mistral-7b"},
-    "counts fewer": {"like": "llama.cpp", "counted_as": "gpt-4o"},
-    "does not count": {"counted_as": "mistral-7b"},
-    "hides its window": {"counted_as": "mistral-7b", "tells_window": False},
+    "counts more": {"like": "llama.cpp", "tokenizer_model": "mistral-7b"},
+    "counts fewer": {"like": "llama.cpp", "tokenizer_model": "gpt-4o"},
+    "does not count": {"tokenizer_model": "mistral-7b"},
+    "hides its window": {"tokenizer_model": "mistral-7b", "reports_window": False},
 }
 MODELS: Final = ("scripted", "gpt-4o")
 """A model whose tokens are estimated, and one whose tokens are counted exactly."""

@@ -1,4 +1,4 @@
-"""What is watched of an answer goes by unchanged, however it is cut into pieces."""
+"""A monitored stream is relayed unchanged, however it is split into chunks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HELLO = chunk({"role": "assistant", "content": "Hello."})
 END = chunk({}, "stop")
 
 
-def test_a_usage_that_nobody_asked_for_is_taken_out_and_taken_in() -> None:
+def test_a_usage_event_that_the_client_did_not_request_is_recorded_and_hidden() -> None:
     watch = StreamMonitor(hides_usage=True)
     out = passed(watch, [stream(HELLO, END, chunk(usage=USAGE), "[DONE]")])
     assert out == stream(HELLO, END, "[DONE]")
@@ -69,19 +69,19 @@ def test_a_usage_that_nobody_asked_for_is_taken_out_and_taken_in() -> None:
         chunk({"content": '"usage": {"prompt_tokens": 5}, "choices": []'}),
     ],
 )
-def test_an_event_that_says_anything_else_is_passed_on(told: dict[str, Any]) -> None:
+def test_an_event_with_other_content_is_relayed(told: dict[str, Any]) -> None:
     raw = stream(HELLO, told, "[DONE]")
     assert passed(StreamMonitor(hides_usage=True), [raw]) == raw
 
 
-def test_a_usage_that_was_asked_for_is_passed_on() -> None:
+def test_a_requested_usage_event_is_relayed() -> None:
     watch = StreamMonitor(hides_usage=False)
     raw = stream(HELLO, chunk(usage=USAGE), "[DONE]")
     assert passed(watch, [raw]) == raw
     assert watch.usage == USAGE
 
 
-def test_the_parts_of_a_usage_add_up() -> None:
+def test_the_parts_of_a_usage_are_merged() -> None:
     begun = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
     ended = {"type": "message_delta", "usage": {"output_tokens": 5, "input_tokens": None}}
     watch = StreamMonitor(hides_usage=True)
@@ -91,7 +91,7 @@ def test_the_parts_of_a_usage_add_up() -> None:
     assert (usage.input, usage.output) == (9, 5)
 
 
-def test_an_error_in_the_middle_is_noticed() -> None:
+def test_an_error_in_the_middle_of_a_stream_is_recorded() -> None:
     watch = StreamMonitor(hides_usage=True)
     raw = stream(HELLO, {"error": {"message": "out of memory"}})
     assert passed(watch, [raw]) == raw
@@ -124,7 +124,7 @@ def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
         stream(chunk({"content": "x" * MAX_EVENT_BYTES})).rstrip(),  # nobody has looked
     ],
 )
-def test_a_stream_has_come_to_its_end(last: bytes) -> None:
+def test_a_complete_stream_is_recognized(last: bytes) -> None:
     watch = StreamMonitor(hides_usage=True)
     passed(watch, [stream(HELLO), last])
     assert watch.is_ended
@@ -143,13 +143,13 @@ def test_a_stream_has_come_to_its_end(last: bytes) -> None:
         stream(chunk(usage=USAGE)),
     ],
 )
-def test_a_stream_has_not_come_to_its_end(last: bytes) -> None:
+def test_an_incomplete_stream_is_recognized(last: bytes) -> None:
     watch = StreamMonitor(hides_usage=True)
     passed(watch, [stream(HELLO), last])
     assert not watch.is_ended
 
 
-def test_of_a_long_stream_the_beginning_stands_for_all() -> None:
+def test_a_long_stream_is_counted_by_its_beginning() -> None:
     watch = StreamMonitor(hides_usage=True)
     piece = stream(chunk({"content": "word "}))
     for _ in range(50_000):
@@ -161,7 +161,7 @@ def test_of_a_long_stream_the_beginning_stands_for_all() -> None:
     assert len(said) * times == pytest.approx(5 * 50_000, rel=0.001)
 
 
-def test_an_event_that_is_too_long_is_not_waited_for() -> None:
+def test_a_very_long_event_is_relayed_without_waiting() -> None:
     watch = StreamMonitor(hides_usage=True)
     raw = stream(chunk(usage={**USAGE, "note": "x" * MAX_EVENT_BYTES}))
     assert watch.feed(raw[:-9]) == raw[:-9]
@@ -169,7 +169,7 @@ def test_an_event_that_is_too_long_is_not_waited_for() -> None:
 
 
 @given(streams(), st.booleans(), st.data())
-def test_however_a_stream_is_cut_its_events_come_out(
+def test_all_events_are_relayed_however_a_stream_is_split(
     raw: bytes, hides: bool, data: st.DataObject
 ) -> None:
     pieces = data.draw(cut(raw))
@@ -191,7 +191,7 @@ def _data(raw: bytes) -> list[str]:
 
 
 @given(st.lists(events, max_size=8), st.data())
-def test_only_a_usage_is_ever_hidden(told: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_only_usage_is_ever_hidden(told: list[dict[str, Any]], data: st.DataObject) -> None:
     raw = stream(*told)
     out = _data(passed(StreamMonitor(hides_usage=True), data.draw(cut(raw))))
     hidden = [each for each in map(json.dumps, told) if each not in out]
@@ -201,7 +201,7 @@ def test_only_a_usage_is_ever_hidden(told: list[dict[str, Any]], data: st.DataOb
 
 
 @given(st.binary(max_size=400) | streams(), st.booleans(), st.data())
-def test_garbage_goes_by(raw: bytes, hides: bool, data: st.DataObject) -> None:
+def test_invalid_data_is_relayed(raw: bytes, hides: bool, data: st.DataObject) -> None:
     pieces = data.draw(cut(raw))
     watch = StreamMonitor(hides_usage=hides)
     out = passed(watch, pieces)
@@ -233,7 +233,7 @@ NOTHING_YET = [
 
 
 @pytest.mark.parametrize("raw", NOTHING_YET)
-def test_a_refusal_may_still_come(raw: bytes) -> None:
+def test_events_without_content_are_held_back(raw: bytes) -> None:
     assert not opened([raw]).is_over
     refused = opened([raw, stream(REFUSED)])
     assert refused.is_over
@@ -246,14 +246,14 @@ def test_a_refusal_may_still_come(raw: bytes) -> None:
     [stream(HELLO), stream(END), stream("[DONE]"), stream("no JSON"), stream({"type": []}),
      stream({"error": {"message": "out of memory"}}), b"x" * (MAX_OPENING_BYTES + 1)],
 )  # fmt: skip
-def test_no_refusal_comes_any_more(raw: bytes) -> None:
+def test_the_hold_ends_with_the_first_content(raw: bytes) -> None:
     opening = opened([raw])
     assert opening.is_over
     assert opening.overflow is None
 
 
 @pytest.mark.parametrize("raw", NOTHING_YET)
-def test_who_cannot_answer_now_may_still_say_so(raw: bytes) -> None:
+def test_an_overload_in_the_first_events_is_recognized(raw: bytes) -> None:
     for error in ({"type": "overloaded_error"}, {"code": 503}, {"code": "server_error"}):
         assert opened([raw, stream({"error": error})]).is_overloaded
     assert not opened([raw, stream({"error": {"type": "invalid_request_error"}})]).is_overloaded
@@ -262,7 +262,9 @@ def test_who_cannot_answer_now_may_still_say_so(raw: bytes) -> None:
 
 
 @given(streams(), st.data())
-def test_however_a_beginning_is_cut_it_is_judged_alike(raw: bytes, data: st.DataObject) -> None:
+def test_the_opening_is_classified_the_same_however_it_is_split(
+    raw: bytes, data: st.DataObject
+) -> None:
     one, many = opened([raw]), opened(data.draw(cut(raw)))
     assert many.held == one.held == raw
     assert (many.is_over, many.overflow) == (one.is_over, one.overflow)

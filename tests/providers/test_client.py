@@ -1,4 +1,4 @@
-"""Sessions sent through a client: to the real server, and to scripted ones for the faults."""
+"""Sessions sent by a client to the real server, and to scripted servers for errors."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_model_of_the_server_writes_the_summaries(
 
 
 class Limited:
-    """A server that counts four characters a token, and refuses what is too long in its words."""
+    """A server that counts four characters per token, with context-length errors of its own."""
 
     def __init__(self, limit: int, refusal: Callable[[int, int], web.Response]) -> None:
         self.limit = limit

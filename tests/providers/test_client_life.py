@@ -1,4 +1,4 @@
-"""What becomes of a session and a client when servers, callers and loops do odd things."""
+"""Sessions and clients under unusual behaviour of servers, callers and event loops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def answered(tokens: int) -> web.Response:
 
 
 def model_server(chat: Handler, window: int | None = 2_000) -> Handler:
-    """A server with one model, whose chat is answered by `chat`; it counts nothing."""
+    """Run a server with one model whose requests `chat` answers; it does not count."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path == "/v1/models":
@@ -416,11 +416,11 @@ def test_a_summary_that_was_interrupted_is_asked_for_again(learned: CalibrationS
 
 
 class Threaded:
-    """A server in a thread of its own, for clients that block."""
+    """A server in a thread, for blocking clients."""
 
     def __init__(self, *, keeps: bool = True) -> None:
         self._keeps = keeps
-        """Whether connections stay open after an answer."""
+        """Whether connections stay open after a response."""
         self.portal = Portal()
         self._serving = serving(self._answer)
 
