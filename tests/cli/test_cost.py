@@ -11,8 +11,8 @@ from io import StringIO
 
 import pytest
 
-from brim.cli.bars import Bar, draw_bars, fill_idle_days
 from brim.cli.cost import parse_day
+from brim.cli.render import Bar, draw_bars, fill_idle_days
 from brim.models.pricing import Usage
 from brim.models.spending import SpendingTotal
 from brim.storage import Database, SpendLog

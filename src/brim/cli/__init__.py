@@ -1,6 +1,6 @@
-"""The command line: parse, call, print.
+"""The command line: parse options, call the library, print the result.
 
-What is heavy is imported by the command that needs it, so that help comes at once.
+Heavy modules are imported by the command that needs them, so that `--help` is fast.
 """
 
 from brim.cli import ask, config, cost, doctor, fit, keys, local, models, serve, sessions, shell  # noqa: F401 - importing a module registers its command

@@ -1,44 +1,42 @@
-"""The gateway's books, as commands come to them: which store is meant, and a look into it."""
+"""The account store as the commands use it: its location, its keys and its caps."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from brim.errors import InputError
+from brim.gateway.accounts.cap_usage import read_cap_usage
+from brim.gateway.accounts.caps import ALL, Cap, key_scope, scope_parts, to_dollars
+from brim.gateway.accounts.keys import no_active_key_error
+from brim.models.spending import format_dollars
 
 if TYPE_CHECKING:
+    from brim.gateway.accounts.keys import ApiKey
     from brim.gateway.accounts.store import AccountStore
 
 Result = TypeVar("Result")
 
 WILDCARD_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that are listened on but cannot be gone to, and what stands for them here."""
-
-store_option = click.option(
-    "--store",
-    metavar="ADDRESS",
-    help="The gateway's books, where they are not those of gateway.store: a file, or the URL of a "
-    "PostgreSQL or Redis.",
-)
+"""Addresses to listen on that clients cannot connect to, and their local counterparts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """Where the books are kept, and where their gateway is to be found."""
+    """The address of an account store, and of its gateway."""
 
     address: str
     folder: Path
-    """Where a file of books is that nobody named."""
+    """The folder of the default file."""
     gateway: str
     is_given: bool = False
-    """By a flag. Only the configuration may name a file that is not there yet."""
+    """Whether a flag set the address: then the file must exist."""
 
     def __str__(self) -> str:
         from brim.gateway.accounts.addresses import redact_address
@@ -46,41 +44,41 @@ class StoreLocation:
         return redact_address(self.address, self.folder)
 
     def write(self, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
-        """Open the books, made where there are none yet, do something with them, and close them."""
+        """Open the store, create it if it does not exist, run the work and close it."""
         from brim.gateway.accounts import create_store
 
         return _run_with_store(create_store(self.address, self.folder), work)
 
-    def look(self, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
-        """The same with nothing made: books that are not there yet are as blank as new ones."""
+    def read(self, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
+        """Open the store, run the work and close it; a missing file counts as an empty store."""
         from brim.gateway.accounts import create_store, file_path
 
         file = file_path(self.address, self.folder)
         if file is None or file.exists():
             return self.write(work)
         if self.is_given:
-            raise InputError(f"there are no books in {self}; `brim keys add` makes new ones")
-        with TemporaryDirectory() as elsewhere:
-            return _run_with_store(create_store("", Path(elsewhere)), work)
+            raise InputError(f"Account store not found: {self}. `brim keys add` creates one.")
+        with TemporaryDirectory() as folder:
+            return _run_with_store(create_store("", Path(folder)), work)
 
 
 def _run_with_store(
-    books: AccountStore, work: Callable[[AccountStore], Awaitable[Result]]
+    store: AccountStore, work: Callable[[AccountStore], Awaitable[Result]]
 ) -> Result:
     import asyncio
 
     async def done() -> Result:
-        await books.open()
+        await store.open()
         try:
-            return await work(books)
+            return await work(store)
         finally:
-            await books.close()
+            await store.close()
 
     return asyncio.run(done())
 
 
 def locate_store(store: str | None) -> StoreLocation:
-    """The books that are meant: those of a flag, or of the configuration."""
+    """Return the location given by a flag, or by the configuration."""
     from brim import config
     from brim.storage import state_folder
 
@@ -93,3 +91,109 @@ def locate_store(store: str | None) -> StoreLocation:
     host = f"[{host}]" if ":" in host else host
     gateway = f"http://{host}:{settings.port}"
     return StoreLocation(settings.store, state_folder(os.environ), gateway, is_given=bool(store))
+
+
+# Keys and caps
+
+
+@dataclass(frozen=True, slots=True)
+class CapStatus:
+    """A cap, and how much of it is used in the current period."""
+
+    cap: Cap
+    spent: int = 0
+    reserved: int = 0
+    """The maximum cost of the requests in flight."""
+
+    def __str__(self) -> str:
+        text = f"{_format_amount(self.spent, self.cap)} of {self.cap}"
+        return (
+            f"{text}, {_format_amount(self.reserved, self.cap)} reserved" if self.reserved else text
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the status for JSON; dollars are strings, because floats are not exact."""
+        numbers = {"cap": self.cap.limit, "spent": self.spent, "reserved": self.reserved}
+        if self.cap.unit == "dollars":
+            return _kind(self.cap) | {name: str(to_dollars(n)) for name, n in numbers.items()}
+        return _kind(self.cap) | numbers
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSnapshot:
+    """All keys, and the caps of every scope with their use."""
+
+    keys: Sequence[ApiKey]
+    caps: Mapping[str, Sequence[CapStatus]]
+
+    @classmethod
+    async def of(cls, store: AccountStore) -> AccountSnapshot:
+        found: dict[str, list[CapStatus]] = {}
+        for each in await read_cap_usage(store):
+            status = CapStatus(each.cap, each.spent, each.reserved)
+            found.setdefault(each.scope, []).append(status)
+        return cls(await store.keys(), found)
+
+    @property
+    def active(self) -> list[ApiKey]:
+        return [key for key in self.keys if key.revoked is None]
+
+    def caps_of(self, scope: str) -> Sequence[CapStatus]:
+        return self.caps.get(scope, ())
+
+    @property
+    def shared(self) -> list[str]:
+        """The scopes with caps that several keys share: projects, then all keys."""
+        several = [scope for scope in self.caps if scope_parts(scope)[0] != "key"]
+        return sorted(several, key=lambda scope: (scope == ALL, scope))
+
+    @property
+    def scopes(self) -> list[str]:
+        """All scopes with caps: active keys in their order, then shared scopes."""
+        own = [key_scope(key.id) for key in self.active]
+        return [*(scope for scope in own if self.caps_of(scope)), *self.shared]
+
+    def scope_of(self, name: str) -> str:
+        """Return the scope of the active key with this name or id."""
+        for key in self.active:
+            if name in (key.name, key.id):
+                if key.is_operator:
+                    raise InputError(f"{name} is an operator key, which cannot send requests.")
+                return key_scope(key.id)
+        raise no_active_key_error(name)
+
+    def name_scope(self, scope: str) -> str:
+        """Return a readable name of a scope."""
+        kind, name = scope_parts(scope)
+        if kind == "key":
+            return next((key.name for key in self.active if key.id == name), name)
+        return "all keys together" if kind == ALL else f"project {name}"
+
+    def is_idle(self, scope: str) -> bool:
+        """Return whether the scope is a project without keys."""
+        kind, name = scope_parts(scope)
+        return kind == "project" and all(key.project != name for key in self.active)
+
+
+def parse_caps(texts: Iterable[str]) -> tuple[Cap, ...]:
+    """Return caps from text; raise InputError for two caps of the same kind."""
+    caps: dict[tuple[str, str], Cap] = {}
+    for cap in map(Cap.parse, texts):
+        if (other := caps.get((cap.unit, cap.period))) is not None:
+            raise InputError(
+                f"{other} and {cap} have the same unit and period. Give only one of them."
+            )
+        caps[cap.unit, cap.period] = cap
+    return tuple(caps.values())
+
+
+def format_caps(caps: Iterable[CapStatus]) -> str:
+    return "; ".join(map(str, caps))
+
+
+def _kind(cap: Cap) -> dict[str, Any]:
+    return {"unit": cap.unit, "period": cap.period}
+
+
+def _format_amount(number: int, cap: Cap) -> str:
+    return format_dollars(to_dollars(number)) if cap.unit == "dollars" else f"{number:,}"

@@ -1,9 +1,9 @@
-"""Conversations in files: one in a JSON document, or one a row of JSONL, on all cores.
+"""Fit conversations in files: a JSON document, or JSONL with one per row, on all cores.
 
-Rows go out to processes in chunks and come back in order. Only a few chunks for each process are
-under way at a time, so a file of any size takes the same memory. A row that cannot be fitted or
-read has an error in its place, so the output has as many rows as the input, and the number of its
-whole lines says where to go on after an interruption.
+Rows are sent to processes in chunks and returned in order. Only a few chunks per process are in
+flight, so memory does not depend on the size of the file. A row that cannot be fitted or read is
+replaced by an error, so the output has as many rows as the input, and its number of complete lines
+tells where to continue after an interruption.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from brim.fitting.plan import Plan
 
 Options = Mapping[str, Any]
-"""What `brim.fit` is called with, beside the conversation."""
+"""Keyword arguments of `brim.fit`."""
 Worker = Connection
-"""A process, as this one sees it. Values are pickled here, as `send` leaves a view of a buffer in
-the error of a process that has gone, which some versions of Python crash on."""
+"""The connection to a worker process. Values are pickled here, because `Connection.send` leaves a
+view of a buffer in the error of a dead process, which crashes some versions of Python."""
 
 CHUNK_ROWS: Final = 200
 CHUNK_BYTES: Final = 1_000_000
 CHUNKS_AHEAD: Final = 3
-"""Chunks that are fitted or wait for an earlier one, for each process."""
+"""Chunks in flight per process."""
 ENVELOPES: Final = ("body", "params")
-"""Where the batch interfaces of OpenAI and Anthropic keep the request of a row."""
+"""Keys of the request in a row of the batch APIs of OpenAI and Anthropic."""
 _ERROR: Final = b'{"error": {"type": "'
 _OVERFLOW: Final = _ERROR + b'ContextOverflowError"'
 
@@ -48,11 +48,11 @@ _OVERFLOW: Final = _ERROR + b'ContextOverflowError"'
 
 
 def fit_value(value: Any, options: Options) -> tuple[Any, Plan]:
-    """Fit a conversation, and give it back in the shape it came in, with the plan beside it."""
+    """Fit a conversation; return it in its original format, and the plan."""
     try:
         return _fit_value(value, options)
     except RecursionError:
-        raise InputError("nested too deeply") from None
+        raise InputError("The JSON is nested too deeply.") from None
 
 
 def _fit_value(value: Any, options: Options) -> tuple[Any, Plan]:
@@ -68,7 +68,7 @@ def _fit_value(value: Any, options: Options) -> tuple[Any, Plan]:
 
 
 def envelope_of(value: Mapping[str, Any]) -> str | None:
-    """The key under which a row of a batch interface keeps its request; None for a plain body."""
+    """Return the key of the request in a row of a batch API; None for a plain body."""
     if "messages" in value or "input" in value:
         return None
     return next((key for key in ENVELOPES if isinstance(value.get(key), Mapping)), None)
@@ -76,19 +76,19 @@ def envelope_of(value: Mapping[str, Any]) -> str | None:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of rows."""
+    """Counts of rows by outcome."""
 
     rows: int = 0
     fitted: int = 0
     cut: int = 0
-    """Those of the fitted rows that had to be changed."""
+    """Fitted rows that were changed."""
     overflowed: int = 0
     unreadable: int = 0
     before: int = 0
-    """Tokens of the fitted rows, as they came in."""
+    """Tokens of the fitted rows before fitting."""
     after: int = 0
     estimated: int = 0
-    """Rows whose tokens are an estimate."""
+    """Rows whose token counts are estimates."""
 
     def add(self, other: Tally) -> None:
         for each in fields(self):
@@ -104,28 +104,28 @@ class Tally:
     def __str__(self) -> str:
         about = "about " if self.estimated else ""
         return (
-            f"{self.rows:,} rows: {self.fitted:,} fitted ({self.cut:,} of them cut), "
-            f"{self.overflowed:,} could not fit, {self.unreadable:,} unreadable; "
+            f"{self.rows:,} rows: {self.fitted:,} fitted ({self.cut:,} trimmed), "
+            f"{self.overflowed:,} do not fit, {self.unreadable:,} unreadable; "
             f"{about}{self.before:,} → {self.after:,} tokens"
         )
 
 
 @dataclass(slots=True)
 class ChunkResult:
-    """What a chunk of rows became."""
+    """The output of a chunk of rows."""
 
     lines: bytearray = field(default_factory=bytearray)
     plans: bytearray = field(default_factory=bytearray)
     tally: Tally = field(default_factory=Tally)
-    complaints: list[str] = field(default_factory=list)
-    """What is wrong with which line."""
+    problems: list[str] = field(default_factory=list)
+    """Problems with their lines."""
     position: int = 0
-    """How far the source had been read."""
+    """Bytes of the source that had been read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows that are fitted together, each with the number of its line."""
+    """Rows that are fitted together, each with its line number."""
 
     rows: list[tuple[int, bytes]]
     position: int
@@ -133,10 +133,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """How rows are fitted."""
+    """Options for all rows."""
 
     name: str
-    """Where they come from, for messages."""
+    """The name of the source, for error messages."""
     options: Options
     wants_plans: bool = False
 
@@ -158,12 +158,12 @@ def _fit_row(number: int, raw: bytes, job: Job, done: ChunkResult) -> None:
         done.tally.add_plan(plan)
     except (InputError, ContextOverflowError) as error:
         if isinstance(error, BudgetError) and not _names_model(value):
-            raise  # what is missing is missing in the call, not in the row
+            raise  # the option is missing, not a field of the row
         if isinstance(error, ContextOverflowError):
             plan = get_overflow_plan(error)
         done.tally.overflowed += plan is not None
         done.tally.unreadable += plan is None
-        done.complaints.append(locate_error(error, f"{job.name}: line {number}"))
+        done.problems.append(locate_error(error, f"{job.name}: line {number}"))
         out = error_row(error, number)
     done.lines += dump_json(out)
     if job.wants_plans:
@@ -171,7 +171,7 @@ def _fit_row(number: int, raw: bytes, job: Job, done: ChunkResult) -> None:
 
 
 def error_row(error: BrimError, line: int) -> dict[str, Any]:
-    """What stands in the place of a row that has no fitted form."""
+    """Return the row that replaces one that cannot be fitted."""
     facts: dict[str, Any] = {"type": type(error).__name__, "message": str(error), "line": line}
     if isinstance(error, ContextOverflowError):
         facts |= {"tokens": error.tokens, "limit": error.limit}
@@ -179,7 +179,7 @@ def error_row(error: BrimError, line: int) -> dict[str, Any]:
 
 
 def locate_error(error: BaseException, where: str) -> str:
-    """What is wrong, and where, unless the error says that itself."""
+    """Return an error text with its location, unless it already begins with it."""
     text = str(error)
     return text if text.startswith(where) else f"{where}: {text}"
 
@@ -195,7 +195,7 @@ def _names_model(value: Any) -> bool:
 
 
 def chunks(source: Source, skip: int = 0) -> Iterator[Chunk]:
-    """The rows of a source that are not blank, less the first `skip`, in chunks."""
+    """Yield the rows of a source in chunks, without blank lines and the first `skip` rows."""
     rows: list[tuple[int, bytes]] = []
     size = seen = 0
     for number, line in enumerate(source.lines(), start=1):
@@ -210,13 +210,13 @@ def chunks(source: Source, skip: int = 0) -> Iterator[Chunk]:
             yield Chunk(rows, source.position)
             rows, size = [], 0
     if seen < skip:
-        raise InputError(f"{source.name} has only {seen:,} rows, but the output has {skip:,}")
+        raise InputError(f"{source.name} has {seen:,} rows, but the output already has {skip:,}.")
     if rows:
         yield Chunk(rows, source.position)
 
 
 def fit_chunks(source: Iterable[Chunk], job: Job, processes: int) -> Generator[ChunkResult]:
-    """Fit chunks, in order, on several cores; a single chunk is not worth starting processes."""
+    """Fit chunks on several cores and yield results in order; a single chunk needs no process."""
     left = iter(source)
     first = list(islice(left, 2))
     if processes == 1 or len(first) < 2:
@@ -227,7 +227,7 @@ def fit_chunks(source: Iterable[Chunk], job: Job, processes: int) -> Generator[C
 
 
 def _spread(source: Iterator[Chunk], job: Job, workers: list[Worker]) -> Generator[ChunkResult]:
-    """Keep every worker busy with one chunk; what comes back too early waits for its turn."""
+    """Keep every worker busy with one chunk; results wait until the earlier ones are yielded."""
     idle, busy, early = list(workers), dict[Worker, int](), dict[int, ChunkResult]()
     sent = given = 0
     chunk = next(source, None)
@@ -255,15 +255,15 @@ def _detect_dead_worker() -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError):
-        raise BrimError("a process was ended from outside; if memory is short, use -j 1") from None
+        raise BrimError("A worker process was killed. If memory is short, use -j 1.") from None
 
 
 @contextmanager
 def _workers(number: int) -> Iterator[list[Worker]]:
-    """Processes that wait for chunks, and are gone at once when this ends.
+    """Start worker processes, and kill them at the end.
 
-    They share nothing: not a queue, which a process that is ended could leave locked, nor the
-    memory of this one, whose threads could hold a lock when it is forked.
+    They share nothing: no queue, which a killed process could leave locked, and no memory of this
+    process, whose threads could hold a lock when it is forked.
     """
     forks = "forkserver" in get_all_start_methods()
     context = get_context("forkserver") if forks else get_context("spawn")
@@ -282,22 +282,22 @@ def _workers(number: int) -> Iterator[list[Worker]]:
         yield workers
 
 
-def _work(asked: Worker) -> None:
-    """A process: a chunk in, what became of it out, until there is nobody to ask."""
+def _work(parent: Worker) -> None:
+    """Run a worker: fit chunks until the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(EOFError, OSError):
         while True:
-            chunk, job = loads(asked.recv_bytes())
+            chunk, job = loads(parent.recv_bytes())
             try:
                 answer: ChunkResult | BrimError = fit_chunk(chunk, job)
             except BrimError as error:
                 answer = error
-            asked.send_bytes(dumps(answer))
+            parent.send_bytes(dumps(answer))
 
 
 @contextmanager
 def block_interrupts() -> Iterator[None]:
-    """Let Ctrl-C wait, on systems that can, until what is done here is done."""
+    """Delay Ctrl-C until the end of the block, on systems that can."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -308,13 +308,13 @@ def block_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# Going on
+# Resuming
 
 
 def truncate_output(output: Path, plans: Path | None) -> Tally:
-    """Cut an output, and the plans beside it, to the whole lines they have in common.
+    """Truncate the output and the plans to the complete rows that both have.
 
-    Of the rows that were there before, only the errors can be told.
+    The returned tally counts these rows and their errors; other outcomes are unknown.
     """
     paths = [output] if plans is None else [output, plans]
     rows = min(measure_whole_lines(path)[0] for path in paths)
@@ -332,7 +332,7 @@ def truncate_output(output: Path, plans: Path | None) -> Tally:
 
 
 def measure_whole_lines(path: Path, most: int | None = None) -> tuple[int, int]:
-    """How many whole lines a file begins with, and their bytes; a file that is not there has 0."""
+    """Return the number of complete lines of a file, and their bytes; 0 for a missing file."""
     lines = size = 0
     if path.exists():
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""`brim config`: what is set, and where."""
+"""`brim config`: show settings and their sources."""
 
 from __future__ import annotations
 
@@ -19,32 +19,34 @@ if TYPE_CHECKING:
 
 
 @main.group("config", invoke_without_command=True)
-@click.option("--all", "everything", is_flag=True, help="Show what is at its default, too.")
-@click.option("--example", is_flag=True, help="Print a file with every key and its default.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.option("--all", "everything", is_flag=True, help="Include defaults.")
+@click.option(
+    "--example", is_flag=True, help="Print an example file with every key and its default."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.pass_context
 def configuration(context: click.Context, everything: bool, example: bool, as_json: bool) -> None:
-    """Show what is set, and where.
+    """Show the settings and their sources.
 
-    Settings come from your own file, from the project's `.brim.toml`, from the environment and
-    from flags; the later goes before the earlier, key by key. A project's file counts once you
-    trust it, and again after each change. BRIM_CONFIG names another file in place of your own. A
-    variable is named after its key: BRIM_CONTEXT__POLICY is context.policy.
+    Settings come from your own file, the project's `.brim.toml`, the environment and flags; later
+    sources override earlier ones, key by key. A project's file is used only after you trust it, and
+    must be trusted again after every change. BRIM_CONFIG replaces your own file. A variable is
+    named after its key: BRIM_CONTEXT__POLICY sets context.policy.
 
-    The shell reads all of them but upstreams and gateway, which are for `brim serve` (it reads
-    count, too); `brim ask` reads models, context, short_view, count and cost.
+    `brim serve` uses [upstreams], [gateway] and [count]; `brim ask` uses [models], [context],
+    [short_view], [count] and [cost]; the shell uses everything except [upstreams] and [gateway].
 
     \b
-    brim config                         what is set
-    brim config --example > brim.toml   a file to begin with
-    brim config trust                   show the project's file, and use it from now on
+    brim config                         show settings
+    brim config --example > brim.toml   create a file
+    brim config trust                   review and trust the project's file
     """
     from brim import config
 
     if context.invoked_subcommand is not None:
         if everything or example or as_json:
             raise click.UsageError(
-                f"options go after the command: brim config {context.invoked_subcommand}"
+                f"Options must follow the command: brim config {context.invoked_subcommand} ..."
             )
         return
     if example:
@@ -74,22 +76,22 @@ def _show_settings(loaded: LoadedConfig, shown: Mapping[str, Mapping[str, object
     for text, source in rows:
         click.echo(f"{text:{width}}  # {source}")
     if not rows:
-        click.echo("nothing is set; `brim config --all` shows the defaults")
+        click.echo("Nothing is set. Use `brim config --all` to show the defaults.")
     for notice in loaded.notices:
         click.echo(f"brim: {notice}", err=True)
 
 
 @configuration.command()
 @click.argument("path", type=FILE_PATH, required=False)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--revoke", is_flag=True, help="Use it no more.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--revoke", is_flag=True, help="Stop trusting the file.")
 @click.pass_context
 def trust(context: click.Context, path: Path | None, yes: bool, revoke: bool) -> None:
-    """Show a project's `.brim.toml`, ask, and use it from now on.
+    """Show a project's `.brim.toml` and trust it after confirmation.
 
-    It can name servers that get your words and programs that are started, so read it first. When
-    it changes, it is not used until it is trusted again. PATH is the file or its folder; without
-    it, it is the file that counts in this folder.
+    The file can name servers that receive your messages and programs that are started, so read it
+    first. After a change, it must be trusted again. PATH is the file or its folder; the default is
+    the project file of the current folder.
     """
     from brim import config
 
@@ -97,29 +99,31 @@ def trust(context: click.Context, path: Path | None, yes: bool, revoke: bool) ->
     store = config.Trust.of(os.environ)
     if revoke:
         was = store.revoke(file)
-        click.echo(f"{file} is not used any more" if was else f"{file} was not trusted")
+        click.echo(f"{file} is no longer trusted." if was else f"{file} was not trusted.")
         return
     data = file.read_bytes()
     digest = config.digest(data)
     if store.is_trusted(file, digest):
-        click.echo(f"{file} is trusted already")
+        click.echo(f"{file} is already trusted.")
         return
     config.check_file(data, file)
     click.echo(f"{file}:\n\n{config.escape_unprintable(data)}")
     if not yes and not sys.stdin.isatty():
-        raise InputError("there is nobody to ask; --yes trusts it without a question")
-    if not yes and not click.confirm("Use it?"):
+        raise InputError(
+            "Cannot ask for confirmation without a terminal. Use --yes to trust the file."
+        )
+    if not yes and not click.confirm("Trust this file?"):
         context.exit(1)
     store.trust(file, digest)
-    click.echo(f"{file} is used from now on")
+    click.echo(f"{file} is now trusted.")
 
 
 def _overlay(path: Path | None) -> Path:
-    """The project's file that is meant."""
+    """Return the project file at a path, or of the current folder."""
     from brim.config import OVERLAY, project_file
 
     if path is not None:
         return path / OVERLAY if path.is_dir() else path
     if (found := project_file(Path.cwd())) is None:
-        raise InputError(f"there is no {OVERLAY} in this folder or above it")
+        raise InputError(f"{OVERLAY} not found in this folder or its parents.")
     return found

@@ -1,4 +1,4 @@
-"""`brim doctor`: what is in order and what is not."""
+"""`brim doctor`: check the installation."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.pass_context
 def doctor(context: click.Context, as_json: bool) -> None:
-    """Check what brim needs, and say what to do where something is missing.
+    """Check the installation, and suggest a fix for every problem.
 
-    Looks at what is installed, the configuration, each configured model and its server, what else
-    runs on this machine, the embedded model, the folder for conversations, the gateway's books of
-    keys and caps, and the terminal. It costs nothing, shows no key, and changes nothing, but that
-    a server of gateway.store is made ready for books. Ends with code 1 if something is bad.
+    Checks the installed packages, the configuration, each configured model and its server, other
+    servers on this machine, the embedded model, the folder for conversations, the account store of
+    the gateway, and the terminal. It costs nothing and prints no keys. It changes nothing, except
+    that it creates the schema in a database of gateway.store. Exits with code 1 if a check fails.
 
     \b
     brim doctor

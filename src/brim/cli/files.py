@@ -1,7 +1,6 @@
-"""Files as users have them: compressed or not, with a byte order mark or not, or a pipe.
+"""Input files (plain, compressed, with a byte order mark, or piped) and atomic output.
 
-What cannot be read is told with the file's name, the line and the reason; what is written appears
-whole or not at all.
+Errors name the file, the line and the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 class Source:
-    """An open file, or standard input, unpacked where it is compressed."""
+    """An open file or standard input, decompressed if necessary."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         name = getattr(raw, "name", None)
@@ -35,7 +34,7 @@ class Source:
 
     @property
     def size(self) -> int | None:
-        """Bytes of the file as it lies on disk; None for a pipe."""
+        """Size of the file on disk in bytes; None for a pipe."""
         try:
             status = os.fstat(self._raw.fileno())
         except OSError:
@@ -44,11 +43,11 @@ class Source:
 
     @property
     def position(self) -> int:
-        """How many of these bytes have been read; 0 for a pipe."""
+        """Number of these bytes that have been read; 0 for a pipe."""
         return self._raw.tell() if self._raw.seekable() else 0
 
     def is_same(self, path: Path) -> bool:
-        """Whether this is the file at a path."""
+        """Return whether this is the file at a path."""
         try:
             return os.path.samestat(os.fstat(self._raw.fileno()), path.stat())
         except OSError:
@@ -60,7 +59,7 @@ class Source:
         yield from self._more()
 
     def holds_rows(self) -> bool:
-        """Whether it is JSONL: by its name, or because a value ends with its first line."""
+        """Return whether it is JSONL, by its name or because its first line is a complete value."""
         if self.name.removesuffix(".gz").endswith((".jsonl", ".ndjson")):
             return True
         filled = 0
@@ -75,7 +74,7 @@ class Source:
         return False
 
     def text(self) -> str:
-        """All of it."""
+        """Return the whole text."""
         return decode_text(b"".join(self.lines()), self.name)
 
     def _more(self) -> Iterator[bytes]:
@@ -100,7 +99,7 @@ def _is_whole(line: bytes) -> bool:
 
 
 def decode_text(data: bytes, name: str, line: int = 1) -> str:
-    """Text from UTF-8, with or without a byte order mark; `line` is where the data begins."""
+    """Decode UTF-8 with or without a byte order mark; `line` is the line number of the start."""
     try:
         return data.removeprefix(_BOM).decode()
     except UnicodeDecodeError as error:
@@ -110,7 +109,7 @@ def decode_text(data: bytes, name: str, line: int = 1) -> str:
 
 
 def parse_json(text: str, name: str, line: int = 1) -> Any:
-    """A value from JSON; an error says where it stands."""
+    """Parse JSON; raise InputError with the line and column of an error."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -123,7 +122,7 @@ def parse_json(text: str, name: str, line: int = 1) -> Any:
 
 
 def dump_json(value: object, indent: int | None = None) -> bytes:
-    """A value as JSON and a newline; half a character, which UTF-8 has no bytes for, is escaped."""
+    """Return a value as JSON with a newline; lone surrogates are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
         return f"{text}\n".encode()
@@ -136,7 +135,7 @@ def is_blank(line: bytes) -> bool:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write all or nothing: a file appears whole, or stays what it was."""
+    """Write a file atomically; `-` is standard output."""
     if str(path) == "-":
         sys.stdout.buffer.write(data)
     elif path.exists() and not path.is_file():  # a device or a pipe cannot be replaced

@@ -1,4 +1,4 @@
-"""`brim count` and `brim fit`: files of conversations, or one."""
+"""`brim count` and `brim fit`: one conversation, or files of them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-COMPLAINTS: Final = 10
-"""So many rows are told of one by one."""
+MAX_PROBLEMS: Final = 10
+"""Number of problems that are reported one by one."""
 
 
 def _count_options(command: Command) -> Command:
-    """The options that say how to count."""
+    """Add the options that choose how to count."""
     for option in (
-        click.option("--tokenizer", metavar="NAME|PATH", help="Count with this vocabulary."),
+        click.option("--tokenizer", metavar="NAME|PATH", help="Tokenizer to count with."),
         click.option(
-            "--tools", type=click.File("rb"), metavar="FILE", help="JSON with the tool definitions."
+            "--tools",
+            type=click.File("rb"),
+            metavar="FILE",
+            help="JSON file with tool definitions.",
         ),
-        click.option(
-            "-m", "--model", metavar="MODEL", help="The model that will get it; see `brim models`."
-        ),
+        click.option("-m", "--model", metavar="MODEL", help="Model (see `brim models`)."),
     ):
         command = option(command)
     return command
@@ -49,8 +50,8 @@ def _count_options(command: Command) -> Command:
 @main.command()
 @click.argument("file", type=click.File("rb"), metavar="FILE")
 @_count_options
-@click.option("--text", "as_text", is_flag=True, help="Count it as text, whatever it looks like.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.option("--text", "as_text", is_flag=True, help="Count as plain text, even if it is JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def count(
     file: IO[bytes],
     model: str | None,
@@ -61,8 +62,8 @@ def count(
 ) -> None:
     """Count the tokens of a text, a conversation or a request body.
 
-    JSON that is a list of messages, or an object with `messages` or `input`, is counted as the
-    conversation it is, with what the model's template adds; anything else is counted as text.
+    A JSON list of messages, or an object with `messages` or `input`, is counted as a conversation,
+    including the tokens of the model's chat template; anything else is counted as text.
 
     \b
     brim count notes.md -m gpt-5-mini
@@ -96,22 +97,18 @@ def count(
 @main.command()
 @click.argument("file", type=click.File("rb"), metavar="FILE")
 @_count_options
-@click.option(
-    "--window", type=click.IntRange(1), metavar="N", help="Tokens the model holds, answer included."
-)
-@click.option(
-    "--reply", type=click.IntRange(0), metavar="N", help="Tokens to keep free for the answer."
-)
+@click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
+@click.option("--reply", type=click.IntRange(0), metavar="N", help="Tokens reserved for the reply.")
 @click.option(
     "--policy",
     default="steady",
     metavar="NAME",
     show_default=True,
-    help="steady: few changes of the prefix, for prompt caches. thrift: the same, cut lower. "
-    "rolling: old outputs masked first. sliding: the oldest leave.",
+    help="steady: change the prefix rarely, for prompt caches. thrift: the same, but trim more. "
+    "rolling: mask old outputs first. sliding: drop the oldest messages.",
 )
 @click.option(
-    "--keep-recent", type=click.IntRange(0), metavar="N", help="Cut the last N units last."
+    "--keep-recent", type=click.IntRange(0), metavar="N", help="Drop the last N units last."
 )
 @click.option(
     "--pin",
@@ -119,20 +116,26 @@ def count(
     multiple=True,
     type=click.IntRange(0),
     metavar="N",
-    help="Never cut message N (the first is 0); may be given again.",
+    help="Never drop or clip message N (the first is 0); repeatable.",
 )
 @click.option(
     "--template",
     metavar="NAME",
-    help="Send it in the form that a strict chat template accepts: mistral, gemma, strict, ...",
+    help="Shape the messages for a strict chat template: mistral, gemma, strict, ...",
 )
-@click.option("--explain", is_flag=True, help="Show a table of what happened to each message.")
+@click.option("--explain", is_flag=True, help="Print a table with the outcome of each message.")
 @click.option("--plan", "plans", type=FILE_PATH, metavar="FILE", help="Write the plan as JSON.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; write no conversation.")
-@click.option("-o", "--output", type=FILE_PATH, metavar="FILE", help="Write to a file.")
-@click.option("--resume", is_flag=True, help="JSONL: go on after what the output holds.")
 @click.option(
-    "-j", "--jobs", type=click.IntRange(1), metavar="N", help="JSONL: processes; else one a core."
+    "--dry-run", is_flag=True, help="Print what would be done, without writing the conversation."
+)
+@click.option("-o", "--output", type=FILE_PATH, metavar="FILE", help="Write to a file.")
+@click.option("--resume", is_flag=True, help="JSONL: continue after the rows in the output file.")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="JSONL: number of processes.  [default: one per core]",
 )
 def fit(
     file: IO[bytes],
@@ -145,19 +148,19 @@ def fit(
     jobs: int | None,
     **options: Any,
 ) -> None:
-    """Make a conversation fit the window, in the shape it came in.
+    """Fit a conversation into the context window, and keep its format.
 
-    FILE is a list of messages or a whole request body (OpenAI chat, OpenAI responses, Anthropic
-    messages), as JSON; or JSONL with one of these in each row, also as `body` or `params` of a
-    batch request. The conversation goes to standard output, what was done to standard error.
+    FILE is JSON: a list of messages or a request body (OpenAI chat, OpenAI responses, Anthropic
+    messages); or JSONL with one of these per row, also as `body` or `params` of a batch request.
+    The conversation is printed to standard output, and what was done to standard error.
 
     \b
     brim fit chat.json -m gpt-5-mini --reply 1000 --explain > fitted.json
     brim fit body.json --window 8192 --dry-run --explain
     zcat log.jsonl.gz | brim fit - --window 8192 -o fitted.jsonl
 
-    In JSONL a row that cannot fit, or cannot be read, becomes {"error": ...} in its place, and
-    --plan writes a row for each row. After an interruption the same command with --resume goes on.
+    In JSONL, a row that does not fit or cannot be read becomes {"error": ...}, and --plan writes
+    one row for each row. After an interruption, run the same command with --resume.
     """
     from brim.cli.batch import Job
     from brim.fitting.policies import resolve_policy
@@ -190,22 +193,24 @@ def _check(
     dry_run: bool,
     resume: bool,
 ) -> None:
-    """Refuse what cannot be meant."""
+    """Raise UsageError for contradictory options."""
     if resume and (output is None or not holds_rows or dry_run):
-        raise click.UsageError("--resume goes with JSONL and -o FILE: it goes on in that file")
+        raise click.UsageError("--resume needs JSONL input and -o FILE.")
     if explain and holds_rows:
-        raise click.UsageError("--explain is for one conversation; --plan FILE explains each row")
+        raise click.UsageError("--explain works for one conversation. Use --plan FILE for JSONL.")
     for path in (output, plans):
         if path is not None and path.suffix == ".gz":
-            raise click.UsageError(f"{path}: output is not compressed; pipe it into gzip instead")
+            raise click.UsageError(
+                f"{path}: compressed output is not supported. Pipe the output into gzip."
+            )
         if path is not None and holds_rows and source.is_same(path):
-            raise click.UsageError(f"{path} is the input")
+            raise click.UsageError(f"{path} is the input file.")
     if output is not None and output == plans:
-        raise click.UsageError("-o and --plan name the same file")
+        raise click.UsageError("-o and --plan name the same file.")
 
 
 def _source(file: IO[bytes]) -> Source:
-    """What is read from here on; an error that names no file is about this one."""
+    """Return the source of a file, and name the file in later errors."""
     from brim.cli.files import Source
 
     source = Source(file)
@@ -214,7 +219,7 @@ def _source(file: IO[bytes]) -> Source:
 
 
 def _tools(file: IO[bytes] | None) -> Any:
-    """Tool definitions: a list of them, or a body that has one."""
+    """Return tool definitions from a list, or from a request body."""
     if file is None:
         return None
     from brim.cli.files import parse_json
@@ -259,7 +264,7 @@ def _fit_one(
 
 
 def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
-    """Say what was done, on standard error and in the file of the plan."""
+    """Print what was done to standard error, and write the plan to its file."""
     from brim.cli.files import dump_json, write_file
     from brim.fitting.explain import render_plan
 
@@ -276,7 +281,7 @@ def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
 def _fit_rows(
     source: Source, job: Job, out: Path | None, plans: Path | None, jobs: int, *, resume: bool
 ) -> Tally:
-    """Fit JSONL row by row, and tell of it; the tally is that of the whole output."""
+    """Fit JSONL row by row; return the tally of the whole output."""
     from brim.cli import batch
 
     earlier = batch.truncate_output(out, plans) if resume and out is not None else batch.Tally()
@@ -284,7 +289,9 @@ def _fit_rows(
     progress = Progress(source.size)
     rows = batch.fit_chunks(batch.chunks(source, earlier.rows), job, jobs)
     try:
-        first = next(rows, batch.ChunkResult())  # a wrong call ends here, and has touched no output
+        first = next(
+            rows, batch.ChunkResult()
+        )  # invalid options fail here, before the output is touched
         with _rows_to(plans, resume) as explained, _rows_to(out, resume) as fitted, closing(rows):
             for done in chain([first], rows):
                 with batch.block_interrupts():
@@ -293,11 +300,11 @@ def _fit_rows(
                     tally.add(done.tally)
                 progress.show(tally.rows, done)
     except KeyboardInterrupt:
-        how = "; the same command with --resume goes on" if out and str(out) != "-" else ""
-        progress.say(f"brim: stopped after {earlier.rows + tally.rows:,} rows{how}")
+        hint = " Run the same command with --resume to continue." if out and str(out) != "-" else ""
+        progress.say(f"brim: Stopped after {earlier.rows + tally.rows:,} rows.{hint}")
         raise
     progress.end()
-    before = f" (after {earlier.rows:,} rows that were there)" if earlier.rows else ""
+    before = f" (after {earlier.rows:,} existing rows)" if earlier.rows else ""
     progress.say(f"{tally}{before}")
     tally.add(earlier)
     return tally
@@ -305,7 +312,7 @@ def _fit_rows(
 
 @contextmanager
 def _rows_to(path: Path | None, resume: bool) -> Iterator[Callable[[bytearray], object]]:
-    """Where rows go: nowhere, to standard output or to a file; always whole and at once."""
+    """Yield a function that writes rows to a file or standard output, and flushes them."""
     if path is None:
         yield len
         return
@@ -318,19 +325,19 @@ def _rows_to(path: Path | None, resume: bool) -> Iterator[Callable[[bytearray], 
 
 
 class Progress:
-    """What is said while rows are fitted: faults one by one, and a line that a terminal renews."""
+    """Output while rows are fitted: problems, and a progress line on a terminal."""
 
     def __init__(self, size: int | None) -> None:
         self._size = size
         self._start = self._shown = monotonic()
         self._live = sys.stderr.isatty()
-        self._complaints = 0
+        self._problems = 0
 
     def show(self, rows: int, done: ChunkResult) -> None:
-        for complaint in done.complaints:
-            self._complaints += 1
-            if self._complaints <= COMPLAINTS:
-                self.say(complaint)
+        for problem in done.problems:
+            self._problems += 1
+            if self._problems <= MAX_PROBLEMS:
+                self.say(problem)
         now = monotonic()
         if self._live and now - self._shown > 0.1:
             self._shown = now
@@ -342,12 +349,12 @@ class Progress:
         click.echo(f"\r\x1b[K{text}" if self._live else text, err=True)
 
     def end(self) -> None:
-        if self._complaints > COMPLAINTS:
-            self.say(f"... and {self._complaints - COMPLAINTS:,} more")
+        if self._problems > MAX_PROBLEMS:
+            self.say(f"... and {self._problems - MAX_PROBLEMS:,} more")
 
 
 def _count_cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

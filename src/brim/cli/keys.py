@@ -1,4 +1,4 @@
-"""`brim keys`: who may use the gateway, and what each may spend."""
+"""`brim keys`: API keys of the gateway and their spending caps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from brim.cli.accounts import StoreLocation, locate_store, store_option
-from brim.cli.main import main, terminal_width
-from brim.cli.rows import format_time
+from brim.cli.main import main, store_option, terminal_width
 
 if TYPE_CHECKING:
-    from brim.cli.caps import AccountSnapshot, CapStatus
+    from brim.cli.accounts import AccountSnapshot, CapStatus, StoreLocation
     from brim.gateway.accounts.caps import Cap
     from brim.gateway.accounts.keys import ApiKey
     from brim.gateway.accounts.store import AccountStore
@@ -24,17 +22,17 @@ if TYPE_CHECKING:
 @main.group(invoke_without_command=True)
 @click.pass_context
 def keys(context: click.Context) -> None:
-    """Who may use the gateway, and what each may spend.
+    """Manage the API keys of the gateway and their spending caps.
 
-    Once there is a key, the gateway asks every client for one. A key is shown when it is made and
-    never again: what is kept is a hash. Caps are dollars or tokens, a day, a month or for good, for
-    a key, for a project of several keys, or for all keys together. A request that could pass one is
-    refused before it is sent. Days and months are those of UTC.
+    As soon as a key exists, every client needs one. A key is shown only when it is created; the
+    gateway stores a hash. A cap limits dollars or tokens per day, per month or in total, for a key,
+    for a project of several keys, or for all keys. A request that could exceed a cap is rejected
+    before it is sent. Days and months are in UTC.
 
-    A gateway that has found keys in a file goes on asking for them, even if the file is lost: to
-    let in everybody again, remove accounts.required from the state folder, and the file.
+    A gateway that has seen keys in a file keeps requiring them even if the file is lost. To allow
+    requests without keys again, remove the file and accounts.required from the state folder.
 
-    Without a command, the keys are listed.
+    Without a command, this lists the keys.
 
     \b
     brim keys add alice --cap 5/day --cap 50/month
@@ -49,11 +47,15 @@ def keys(context: click.Context) -> None:
 
 @keys.command()
 @click.argument("name")
-@click.option("--project", default="", metavar="NAME", help="What its spending also counts for.")
-@click.option("--cap", "caps", multiple=True, metavar="CAP", help="As 5/day; can be given again.")
-@click.option("--operator", is_flag=True, help="For the gateway's page and numbers, and no more.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but the key.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.option(
+    "--project", default="", metavar="NAME", help="Project whose caps apply to this key too."
+)
+@click.option(
+    "--cap", "caps", multiple=True, metavar="CAP", help="Spending cap, such as 5/day; repeatable."
+)
+@click.option("--operator", is_flag=True, help="Key for the dashboard and metrics only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the key.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @store_option
 def add(
     name: str,
@@ -64,72 +66,81 @@ def add(
     as_json: bool,
     store: str | None,
 ) -> None:
-    """Make a key and show it, this once.
+    """Create a key and print it; it is not shown again.
 
-    The key alone goes to standard output, what is said about it to standard error.
+    The key is printed to standard output, and how to use it to standard error.
 
     \b
     brim keys add alice --cap 5/day
     KEY=$(brim keys add ci --project web --quiet)
     brim keys add boss --operator
     """
-    from brim.cli.caps import CapStatus, parse_caps
+    from brim.cli.accounts import CapStatus, locate_store, parse_caps
     from brim.gateway.accounts.keys import create_key, hash_secret
 
     if operator and (caps or project):
-        raise click.UsageError("an operator's key spends nothing: it has no caps and no project")
+        raise click.UsageError(
+            "An operator key cannot send requests, so it takes no --cap and no --project."
+        )
     own = parse_caps(caps)
     key, secret = create_key(name, project, is_operator=operator)
-    place = locate_store(store)
-    place.write(lambda books: books.add_key(key, hash_secret(secret), own))
+    location = locate_store(store)
+    location.write(lambda accounts: accounts.add_key(key, hash_secret(secret), own))
     if as_json:
-        made = {**_key_to_dict(key, map(CapStatus, own)), "key": secret, "gateway": place.gateway}
+        made = {
+            **_key_to_dict(key, map(CapStatus, own)),
+            "key": secret,
+            "gateway": location.gateway,
+        }
         click.echo(json.dumps(made, indent=2))
         return
     click.echo(secret)
     if not quiet:
-        click.echo("\n".join(["", *_format_directions(key, own, place)]), err=True)
+        click.echo("\n".join(["", *_format_directions(key, own, location)]), err=True)
 
 
-def _format_directions(key: ApiKey, caps: Sequence[Cap], place: StoreLocation) -> list[str]:
-    """What a key is good for, and how it is used; the key itself is not in it."""
-    lines = [f"This is the key of {key.name}. It is not shown again.", f"Its hash is in {place}."]
+def _format_directions(key: ApiKey, caps: Sequence[Cap], location: StoreLocation) -> list[str]:
+    """Return instructions for a new key, without the key itself."""
+    lines = [
+        f"This is the key of {key.name}. It is not shown again.",
+        f"Its hash is in {location}.",
+    ]
     if key.is_operator:
-        return [*lines, f"It opens {place.gateway}/ in a browser, and sends no requests."]
+        return [*lines, f"It opens the dashboard at {location.gateway}/ and cannot send requests."]
     if key.project:
-        lines.append(f"What it spends counts for project {key.project}, too.")
+        lines.append(f"Its spending counts toward the caps of project {key.project}.")
     held = ", ".join(map(str, caps))
-    sets = f"It has no cap of its own; `brim keys cap {key.name} 5/day` sets one."
+    sets = f"It has no cap of its own. Set one with `brim keys cap {key.name} 5/day`."
     return [
         *lines,
         f"It may spend {held}." if caps else sets,
         "",
-        f"  OPENAI_BASE_URL={place.gateway}/v1 OPENAI_API_KEY=...",
-        f"  ANTHROPIC_BASE_URL={place.gateway} ANTHROPIC_API_KEY=...",
+        f"  OPENAI_BASE_URL={location.gateway}/v1 OPENAI_API_KEY=...",
+        f"  ANTHROPIC_BASE_URL={location.gateway} ANTHROPIC_API_KEY=...",
     ]
 
 
 @keys.command("list")
-@click.option("--all", "everything", is_flag=True, help="Those that were revoked, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.option("--all", "everything", is_flag=True, help="Include revoked keys.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @store_option
 def list_(everything: bool = False, as_json: bool = False, store: str | None = None) -> None:
-    """List the keys, and how much of their caps is spent.
+    """List the keys and the use of their caps.
 
-    What is *reserved* may still be spent by requests that are under way.
+    A *reserved* amount is the maximum cost of the requests in flight.
     """
-    from brim.cli.caps import AccountSnapshot
+    from brim.cli.accounts import AccountSnapshot, locate_store
     from brim.gateway.accounts.caps import key_scope
 
-    place = locate_store(store)
-    snapshot = place.look(AccountSnapshot.of)
-    shown = snapshot.keys if everything else snapshot.living
+    location = locate_store(store)
+    snapshot = location.read(AccountSnapshot.of)
+    shown = snapshot.keys if everything else snapshot.active
     if as_json:
-        listed = [_key_to_dict(key, snapshot.against(key_scope(key.id))) for key in shown]
+        listed = [_key_to_dict(key, snapshot.caps_of(key_scope(key.id))) for key in shown]
         shared = _scopes_to_dicts(snapshot, snapshot.shared)
         click.echo(json.dumps({"keys": listed, "shared": shared}, indent=2))
     elif not shown:
-        click.echo(f"there is no key in {place}; `brim keys add NAME` makes one")
+        click.echo(f"There are no keys in {location}. Create one with `brim keys add NAME`.")
     else:
         click.echo("\n".join(_format_table(shown, snapshot, everything)))
 
@@ -137,43 +148,45 @@ def list_(everything: bool = False, as_json: bool = False, store: str | None = N
 def _format_table(
     shown: Sequence[ApiKey], snapshot: AccountSnapshot, with_ended: bool
 ) -> list[str]:
-    from brim.cli.caps import format_caps
+    from brim.cli.accounts import format_caps
     from brim.fitting.explain import format_columns
     from brim.gateway.accounts.caps import key_scope
 
     ended = ("revoked",) if with_ended else ()
     cells = [("name", "id", "project", "made", *ended, "spent")]
     for key in shown:
-        over = (_format_day(key.revoked),) if with_ended else ()
-        spent = format_caps(snapshot.against(key_scope(key.id))) or "no cap"
-        told = "operator" if key.is_operator else spent
-        cells.append((key.name, key.id, key.project, _format_day(key.created), *over, told))
+        revoked = (_format_day(key.revoked),) if with_ended else ()
+        spent = format_caps(snapshot.caps_of(key_scope(key.id))) or "no cap"
+        use = "operator" if key.is_operator else spent
+        cells.append((key.name, key.id, key.project, _format_day(key.created), *revoked, use))
     lines = format_columns(cells, terminal_width(sys.stdout), "<" * len(cells[0]))
     return [*lines, "", *_format_scopes(snapshot, snapshot.shared)] if snapshot.shared else lines
 
 
 @keys.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @store_option
 def revoke(name: str, as_json: bool, store: str | None) -> None:
-    """End a key for good, by its name or its id.
+    """Revoke a key, by its name or its id.
 
-    What it spent stays in the ledger, and its name is free for another key.
+    Its spending stays in the ledger, and another key can take its name.
     """
-    ended = locate_store(store).look(lambda books: books.revoke(name))
+    from brim.cli.accounts import locate_store
+
+    ended = locate_store(store).read(lambda accounts: accounts.revoke(name))
     if as_json:
         click.echo(json.dumps(_key_to_dict(ended, ()), indent=2))
     else:
-        click.echo(f"{ended.name} ({ended.id}) is revoked")
+        click.echo(f"Revoked {ended.name} ({ended.id}).")
 
 
 @keys.command()
 @click.argument("words", nargs=-1, metavar="[NAME] [CAP]...")
-@click.option("--project", metavar="NAME", help="Caps that the keys of a project share.")
-@click.option("--all-keys", is_flag=True, help="Caps that all keys share.")
-@click.option("--none", "lift", is_flag=True, help="Take the caps away.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.option("--project", metavar="NAME", help="Caps shared by the keys of a project.")
+@click.option("--all-keys", is_flag=True, help="Caps shared by all keys.")
+@click.option("--none", "lift", is_flag=True, help="Remove the caps.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @store_option
 def cap(
     words: Sequence[str],
@@ -183,11 +196,11 @@ def cap(
     as_json: bool,
     store: str | None,
 ) -> None:
-    """Set the caps of a key, a project or all keys together, or show them.
+    """Show or set the caps of a key, a project or all keys.
 
-    CAPs take the place of those that were. Without one they are shown, and without anything else
-    those of all. A CAP is dollars or tokens and a period: 5/day, 100/month, 2Mtokens/day, or 250
-    for good.
+    New CAPs replace the existing ones. Without a CAP, the caps are shown; without any argument,
+    all of them. A CAP is an amount of dollars or tokens and a period: 5/day, 100/month,
+    2Mtokens/day, or 250 for a total.
 
     \b
     brim keys cap alice 5/day 50/month
@@ -195,42 +208,42 @@ def cap(
     brim keys cap --all-keys 1000/month
     brim keys cap alice --none
     """
-    from brim.cli.caps import AccountSnapshot, parse_caps
+    from brim.cli.accounts import AccountSnapshot, locate_store, parse_caps
 
-    whose, given = _parse_scope(words, project, all_keys)
-    if lift and (given or whose is None):
-        raise click.UsageError("--none goes with whose caps are meant, and without caps")
+    find_scope, given = _parse_scope(words, project, all_keys)
+    if lift and (given or find_scope is None):
+        raise click.UsageError("--none needs a NAME, --project or --all-keys, and no CAP.")
     new = parse_caps(given)
 
-    async def done(books: AccountStore) -> tuple[list[str], AccountSnapshot]:
-        snapshot = await AccountSnapshot.of(books)
-        if whose is None:
+    async def update(accounts: AccountStore) -> tuple[list[str], AccountSnapshot]:
+        snapshot = await AccountSnapshot.of(accounts)
+        if find_scope is None:
             return snapshot.scopes, snapshot
-        scope = whose(snapshot)
+        scope = find_scope(snapshot)
         if new or lift:
-            await books.set_caps(scope, new)
-            snapshot = await AccountSnapshot.of(books)
+            await accounts.set_caps(scope, new)
+            snapshot = await AccountSnapshot.of(accounts)
         return [scope], snapshot
 
-    place = locate_store(store)
-    scopes, snapshot = place.write(done) if new else place.look(done)
+    location = locate_store(store)
+    scopes, snapshot = location.write(update) if new else location.read(update)
     if as_json:
         click.echo(json.dumps(_scopes_to_dicts(snapshot, scopes), indent=2))
     else:
-        click.echo("\n".join(_format_scopes(snapshot, scopes)) or "there is no cap")
+        click.echo("\n".join(_format_scopes(snapshot, scopes)) or "There are no caps.")
     if new and snapshot.is_idle(*scopes):
-        click.echo(f"brim: no key belongs to {snapshot.named(*scopes)} yet", err=True)
+        click.echo(f"brim: There are no keys in {snapshot.name_scope(*scopes)} yet.", err=True)
 
 
 def _parse_scope(
     words: Sequence[str], project: str | None, all_keys: bool
 ) -> tuple[Callable[[AccountSnapshot], str] | None, Sequence[str]]:
-    """What tells the scope that is meant, None where it is all of them; and the caps."""
+    """Return a function that finds the scope, or None for all scopes, and the caps."""
     from brim.gateway.accounts.caps import ALL, project_scope
     from brim.gateway.accounts.keys import check_name
 
     if project is not None and all_keys:
-        raise click.UsageError("--project or --all-keys, not both")
+        raise click.UsageError("Give --project or --all-keys, not both.")
     if project is not None:
         check_name("project", project)
         return lambda _: project_scope(project), words
@@ -239,15 +252,15 @@ def _parse_scope(
     return (lambda snapshot: snapshot.scope_of(words[0])) if words else None, words[1:]
 
 
-# How it is shown
+# Output
 
 
 def _format_scopes(snapshot: AccountSnapshot, scopes: Iterable[str]) -> list[str]:
-    from brim.cli.caps import format_caps
+    from brim.cli.accounts import format_caps
 
     lines: list[str] = []
     for scope in scopes:
-        text = f"{snapshot.named(scope)}: {format_caps(snapshot.against(scope)) or 'no cap'}"
+        text = f"{snapshot.name_scope(scope)}: {format_caps(snapshot.caps_of(scope)) or 'no cap'}"
         columns = terminal_width(sys.stdout) or len(text)
         lines += wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False)
     return lines
@@ -257,14 +270,16 @@ def _scopes_to_dicts(snapshot: AccountSnapshot, scopes: Iterable[str]) -> list[d
     return [
         {
             "scope": scope,
-            "name": snapshot.named(scope),
-            "caps": [one.to_dict() for one in snapshot.against(scope)],
+            "name": snapshot.name_scope(scope),
+            "caps": [one.to_dict() for one in snapshot.caps_of(scope)],
         }
         for scope in scopes
     ]
 
 
-def _key_to_dict(key: ApiKey, standings: Iterable[CapStatus]) -> dict[str, Any]:
+def _key_to_dict(key: ApiKey, caps: Iterable[CapStatus]) -> dict[str, Any]:
+    from brim.cli.render import format_time
+
     return {
         "name": key.name,
         "id": key.id,
@@ -272,9 +287,11 @@ def _key_to_dict(key: ApiKey, standings: Iterable[CapStatus]) -> dict[str, Any]:
         "operator": key.is_operator,
         "created": format_time(key.created),
         "revoked": None if key.revoked is None else format_time(key.revoked),
-        "caps": [one.to_dict() for one in standings],
+        "caps": [one.to_dict() for one in caps],
     }
 
 
 def _format_day(seconds: float | None) -> str:
+    from brim.cli.render import format_time
+
     return "" if seconds is None else format_time(seconds)[:10]

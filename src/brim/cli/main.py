@@ -1,4 +1,4 @@
-"""The door: the command without a command, and what ends one that fails."""
+"""The `brim` command, and the exit codes of errors."""
 
 from __future__ import annotations
 
@@ -34,21 +34,29 @@ EXIT_CODES: Final[Mapping[type[BaseException], int]] = {
     BrokenPipeError: 141,
     OSError: 2,
 }
-"""What ends a command, and with which code; the first that fits counts. 130 and 141 are what a
-shell reports for any program that was interrupted, or whose reader has gone."""
+"""Exit codes by exception; the first match counts. 130 and 141 are what a shell reports for a
+program that was interrupted or whose output was closed."""
 
 FILE: Final = "brim.file"
-"""Where a command says which file it is about."""
+"""Key of the context's metadata for the file that a command reads."""
 FILE_PATH: Final = click.Path(path_type=Path)
 
 
+store_option = click.option(
+    "--store",
+    metavar="ADDRESS",
+    help="Account store of the gateway, if it is not gateway.store: a file, or a PostgreSQL or "
+    "Redis URL.",
+)
+
+
 class CommandGroup(click.Group):
-    """Turns what a user can cause into a sentence and an exit code."""
+    """A group of commands that turns expected errors into a message and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
-            click.echo(nl=False)  # what is buffered goes out while its errors can be told
+            click.echo(nl=False)  # flush now, so that errors are still reported
         except tuple(EXIT_CODES) as error:
             sentence = _format_error(error, ctx.meta.get(FILE))
             if sentence:
@@ -63,8 +71,8 @@ def _format_error(error: BaseException, file: str | None) -> str:
             return ""
         case BudgetError():
             return (
-                "the size of the context window is not known; give --window 8192, "
-                "or -m with a name that `brim models` lists"
+                "The context window of the model is unknown. Use --window 8192, "
+                "or -m with a name from `brim models`."
             )
         case OSError() if not isinstance(error, BrimError):
             _detach_stdout()
@@ -75,7 +83,7 @@ def _format_error(error: BaseException, file: str | None) -> str:
 
 
 def _detach_stdout() -> None:
-    """What could not be written would be tried again at the end, and complained about."""
+    """Redirect standard output, because Python would try to flush it again at exit."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -86,57 +94,57 @@ def _detach_stdout() -> None:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("-m", "--model", metavar="NAME", help="The model to talk to in the shell.")
-@click.option(
-    "--window", type=click.IntRange(1), metavar="N", help="Tokens it holds, answer included."
-)
+@click.option("-m", "--model", metavar="NAME", help="Model for the shell.")
+@click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
 @click.option(
     "--yes",
     is_flag=True,
-    help="Run what a model proposes without asking, unless it is destructive.",
+    help="Run proposed commands without confirmation, except destructive ones.",
 )
 @click.version_option(__version__, "--version", message="brim %(version)s")
 @click.pass_context
 def main(context: click.Context, model: str | None, window: int | None, yes: bool) -> None:
-    """Keep an LLM conversation inside the model's context window.
+    """Keep LLM conversations inside the context window and the spending limit.
 
-    Without a command it starts the shell: commands and plain language share one prompt. Lines that
-    come through a pipe are done one after the other.
+    Without a command, this starts the shell, where commands and plain language share one prompt.
+    Piped lines are executed one after the other.
 
     \b
     brim                                         the shell
-    brim resume                                  go on with the last conversation of this folder
-    brim count notes.md -m gpt-5-mini            how many tokens is this?
-    brim fit chat.json -m gpt-5-mini > out.json  make it fit, leave out no more than needed
-    brim fit rows.jsonl --window 8192 -o out.jsonl   a file of conversations, on all cores
-    brim models gpt-5-mini                       what is known about a model
-    brim ask "why did this fail?" < build.log    ask a model once
-    brim cost --since monday                     what was spent
-    brim doctor                                  what is wrong with the set-up
-    brim local serve                             a small model on this machine
-    brim serve --upstream https://api.openai.com/v1  an address for clients that you have
-    brim keys add alice --cap 5/day              who may use it, and what each may spend
-    brim cost --by key --plot                    what each spent
+    brim resume                                  resume the last conversation of this folder
+    brim count notes.md -m gpt-5-mini            count tokens
+    brim fit chat.json -m gpt-5-mini > out.json  fit a conversation into the context window
+    brim fit rows.jsonl --window 8192 -o out.jsonl   fit many conversations, on all cores
+    brim models gpt-5-mini                       show a model's limits and prices
+    brim ask "why did this fail?" < build.log    ask one question
+    brim cost --since monday                     show spending
+    brim doctor                                  check the installation
+    brim local serve                             run a small model on this machine
+    brim serve --upstream https://api.openai.com/v1  run a gateway for your clients
+    brim keys add alice --cap 5/day              create a key for the gateway
+    brim cost --by key --plot                    show spending by key
 
     FILE can be - for standard input, and may be compressed with gzip.
 
     \b
-    Exit codes: 0; 2 for a wrong call or input that cannot be read; 3 where something cannot fit
-    the window or the spending cap; 4 where a server or the store of keys fails.
+    Exit codes: 0 success; 2 invalid options or unreadable input; 3 something does not fit the
+    context window or a spending cap; 4 a server or the account store failed.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # arrows and dashes are not in every code page
+        if isinstance(stream, TextIOWrapper):  # not every code page has arrows and dashes
             stream.reconfigure(errors="replace")
     if context.invoked_subcommand is None:
         from brim.cli.shell import start_shell
 
         start_shell(context, model=model, window=window, yes=yes)
     elif model or window or yes:
-        raise click.UsageError(f"options go after the command: brim {context.invoked_subcommand}")
+        raise click.UsageError(
+            f"Options must follow the command: brim {context.invoked_subcommand} ..."
+        )
 
 
 def terminal_width(stream: IO[str]) -> int | None:
-    """The columns of a terminal; elsewhere lines are as long as they are."""
+    """Return the columns of a terminal; None if the stream is not a terminal."""
     with suppress(OSError):
         return os.get_terminal_size(stream.fileno()).columns or None
     return None

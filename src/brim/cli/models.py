@@ -1,4 +1,4 @@
-"""`brim models`: what is known about them."""
+"""`brim models`: context windows, tokenizers and prices."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from brim.errors import InputError
 
 @main.command()
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def models(name: str | None, as_json: bool) -> None:
-    """List the models that are known, or show one of them.
+    """List the models in the catalog, or show one of them.
 
-    Names are found through providers, dates, tags and file endings: `openai/gpt-4o-2024-08-06`
-    is `gpt-4o`. Prices are dollars per million tokens: input, cached input, output.
+    Provider prefixes, dates, tags and file extensions are ignored: `openai/gpt-4o-2024-08-06` is
+    `gpt-4o`. Prices are in dollars per million tokens: input, cached input, output.
 
     \b
     brim models
@@ -44,7 +44,7 @@ def models(name: str | None, as_json: bool) -> None:
 
 
 def _describe_model(name: str) -> dict[str, Any]:
-    """What is known about a model, for JSON; what is not known is None."""
+    """Return the facts about a model for JSON; None for unknown values."""
     from brim import tokens
     from brim.models import catalog, pricing
 
@@ -69,5 +69,5 @@ def _describe_unknown(name: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name.lower(), known, n=5, cutoff=0.5)
-    hint = f"near it: {', '.join(near)}" if near else "`brim models` lists those that are"
-    return f"{name} is not known; {hint}"
+    hint = f"Similar names: {', '.join(near)}" if near else "`brim models` lists all models"
+    return f"Unknown model: {name}. {hint}."

@@ -1,4 +1,4 @@
-"""`brim serve`: the gateway."""
+"""`brim serve`: run the gateway."""
 
 from __future__ import annotations
 
@@ -28,54 +28,64 @@ NEEDED: Final = (
 )  # fmt: skip
 INSTALL: Final = "pip install 'brim[gateway]'"
 LOCAL_KEY: Final = "BRIM_LOCAL_KEY"
-"""Where the gateway finds the key of a server that was started for it."""
+"""Environment variable with the key of a server that this command started."""
 
 
 def _price(
     _: click.Context, option: click.Parameter, value: str | None
 ) -> Mapping[str, Decimal] | None:
-    """Dollars per million tokens of the prompt, and of the answer: `0.25/2`."""
+    """Parse prices per million tokens of input and output: `0.25/2`."""
     if value is None:
         return None
     with suppress(InvalidOperation):
         rates = [Decimal(rate) for rate in value.split("/")]
         if len(rates) == 2 and all(rate.is_finite() and rate >= 0 for rate in rates):
             return dict(zip(("input", "output"), rates, strict=True))
-    raise click.BadParameter(f"{value!r} is not two numbers, as 0.25/2", param=option)
+    raise click.BadParameter(f"{value!r} is not two numbers such as 0.25/2", param=option)
 
 
 @main.command()
-@click.option("--upstream", "endpoint", metavar="URL", help="The server that requests go to.")
+@click.option("--upstream", "endpoint", metavar="URL", help="URL of the upstream server.")
 @click.option(
     "--format",
     multiple=True,
     metavar="NAME",
-    help="What it speaks: openai, anthropic or responses; can be given again.",
-)
-@click.option("--key-env", metavar="NAME", help="The variable with its key; else the client's own.")
-@click.option(
-    "--window", type=click.IntRange(1), metavar="N", help="Tokens its models hold, answer included."
+    help="API format: openai, anthropic or responses; repeatable.",
 )
 @click.option(
-    "--reply", type=click.IntRange(0), metavar="N", help="Tokens kept free for the answer."
+    "--key-env",
+    metavar="NAME",
+    help="Environment variable with its API key.  [default: forward the client's key]",
 )
+@click.option(
+    "--window", type=click.IntRange(1), metavar="N", help="Context window of its models in tokens."
+)
+@click.option("--reply", type=click.IntRange(0), metavar="N", help="Tokens reserved for the reply.")
 @click.option(
     "--price",
     metavar="INPUT/OUTPUT",
     callback=_price,
-    help="Dollars per million tokens, where no list has them; 0/0 for a model that costs nothing.",
+    help="Dollars per million tokens, if the price list has none; 0/0 for free models.",
 )
-@click.option("--local", is_flag=True, help="The embedded model as the upstream.")
-@click.option("--policy", metavar="NAME", help="steady, thrift, rolling or sliding.")
-@click.option("--host", metavar="ADDRESS", help="An address of this machine, else 127.0.0.1.")
-@click.option("--port", type=int, metavar="N", help="Else 8484; 0 takes a free one.")
+@click.option("--local", is_flag=True, help="Use the embedded model as the upstream.")
+@click.option(
+    "--policy",
+    metavar="NAME",
+    help="Fitting policy: steady, thrift, rolling or sliding.  [default: steady]",
+)
+@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option(
+    "--port", type=int, metavar="N", help="Port to listen on (0 = any free port).  [default: 8484]"
+)
 @click.option(
     "--log",
     type=click.Choice(["json", "text"]),
-    help="How requests are logged; else text in a terminal and JSON elsewhere.",
+    help="Log format.  [default: text on a terminal, otherwise json]",
 )
-@click.option("--check", is_flag=True, help="Ask each upstream whether it can be used, and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print an object for programs when ready.")
+@click.option("--check", is_flag=True, help="Check every upstream and exit.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a JSON object when the gateway is ready."
+)
 def serve(
     local: bool,
     policy: str | None,
@@ -86,23 +96,24 @@ def serve(
     as_json: bool,
     **upstream: Any,
 ) -> None:
-    """Be an address for the clients that you have, whose requests then fit the window.
+    """Run a gateway that fits every request into its model's context window.
 
-    Clients of OpenAI and Anthropic need nothing but another base URL. Each request is counted, cut
-    where it is too long, and passed on; the answer comes back as it is, with `brim-` headers that
-    say what was done. The upstreams are those of the configuration ([upstreams.NAME] in `brim
-    config --example`), or in their place the one that the options describe.
+    Clients of OpenAI and Anthropic only need another base URL. The gateway counts each request,
+    trims it if it is too long, and forwards it; the response is returned unchanged, with `brim-`
+    headers that describe what was done. The upstreams come from the configuration
+    ([upstreams.NAME], see `brim config --example`), or from the options.
 
-    Once there is a key (`brim keys add NAME`), or gateway.require_keys is set, clients have to show
-    one; before, it can listen on this machine only, and whoever reaches it is let in. SIGTERM or
-    Ctrl-C stops it when the running answers have ended; Ctrl-C again, at once.
+    As soon as a key exists (`brim keys add NAME`), or if gateway.require_keys is set, clients need
+    a key. Without keys, the gateway listens on this machine only and accepts every request. SIGTERM
+    or Ctrl-C stops it when the running requests have finished; a second Ctrl-C stops it
+    immediately.
 
     \b
     brim serve --upstream https://api.openai.com/v1
     brim serve --upstream http://127.0.0.1:8080 --format openai --format anthropic
-    brim serve --local                   the embedded model, to try it out
-    brim serve                           the upstreams of the configuration
-    brim serve --check                   can they be used?
+    brim serve --local                   try it with the embedded model
+    brim serve                           use the upstreams of the configuration
+    brim serve --check                   check the upstreams
     OPENAI_BASE_URL=http://127.0.0.1:8484/v1 python your_app.py
     ANTHROPIC_BASE_URL=http://127.0.0.1:8484 claude
     """
@@ -123,20 +134,24 @@ def serve(
 
 def _require_gateway() -> None:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise InputError(f"the gateway needs {', '.join(missing)}: {INSTALL}")
+        raise InputError(
+            f"The gateway needs missing packages: {', '.join(missing)}. Run: {INSTALL}"
+        )
 
 
 @contextmanager
 def _resolve_upstreams(
     configured: Config, described: Mapping[str, Any], is_local: bool
 ) -> Iterator[tuple[Config, Mapping[str, str]]]:
-    """The configuration with the upstreams that are meant, and the environment with their keys."""
+    """Yield the configuration with the chosen upstreams, and the environment with their keys."""
     from brim.gateway.preflight import parse_upstream
     from brim.gateway.routes import LOCAL_UPSTREAM
 
     if is_local:
         if described.keys() - {"window", "reply", "price"}:
-            raise click.UsageError("--local goes with --window, --reply and --price only")
+            raise click.UsageError(
+                "--local can only be combined with --window, --reply and --price."
+            )
         with _start_embedded(**described) as (upstream, key):
             yield (
                 replace(configured, upstreams={LOCAL_UPSTREAM: upstream}),
@@ -144,7 +159,7 @@ def _resolve_upstreams(
             )
     elif described and "endpoint" not in described:
         raise click.UsageError(
-            "--format, --key-env, --window, --reply and --price go with --upstream"
+            "--format, --key-env, --window, --reply and --price need --upstream."
         )
     elif described:
         yield replace(configured, upstreams=parse_upstream(described)), os.environ
@@ -156,7 +171,7 @@ def _resolve_upstreams(
 def _start_embedded(
     window: int = 4096, reply: int | None = None, price: Mapping[str, Decimal] | None = None
 ) -> Iterator[tuple[UpstreamConfig, str]]:
-    """The embedded model, fetched where it is not here yet, and the key of its server."""
+    """Start the embedded model, download it if necessary, and yield its upstream and key."""
     from brim.cli.local import fetch_model
     from brim.config import FORMATS, UpstreamConfig
     from brim.models.pricing import Price
@@ -171,7 +186,7 @@ def _start_embedded(
 
 
 def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_json: bool) -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     from brim.gateway import logs
     from brim.gateway.account_service import requires_keys
     from brim.gateway.app import create_app
@@ -209,13 +224,13 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
 
 
 def _check(chosen: Config, environment: Mapping[str, str], as_json: bool) -> bool:
-    """Say how each upstream is; whether all can be used."""
+    """Print the state of each upstream; return whether all can be used."""
     from brim.gateway.preflight import check_upstreams, format_check
 
     checks = check_upstreams(chosen, environment)
-    is_well = all(check.state != "bad" for check in checks)
+    is_healthy = all(check.state != "bad" for check in checks)
     if as_json:
-        click.echo(json.dumps({"ok": is_well, "upstreams": list(map(asdict, checks))}, indent=2))
+        click.echo(json.dumps({"ok": is_healthy, "upstreams": list(map(asdict, checks))}, indent=2))
     else:
         click.echo("\n".join(line for check in checks for line in format_check(check)))
-    return is_well
+    return is_healthy

@@ -1,4 +1,4 @@
-"""`brim sessions`: the conversations on disk."""
+"""`brim sessions`: saved conversations of the shell."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 @main.group(invoke_without_command=True)
 @click.pass_context
 def sessions(context: click.Context) -> None:
-    """The shell's conversations, as they were kept on disk.
+    """List and remove saved conversations of the shell.
 
-    Without a command, those of this folder are listed.
+    Without a command, this lists the conversations of the current folder.
 
     \b
     brim sessions
@@ -48,11 +48,11 @@ def _log() -> Iterator[ConversationStore]:
 
 
 @sessions.command("list")
-@click.option("--all", "everywhere", is_flag=True, help="Of all folders, not only this one.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="The newest N only.")
-@click.option("--json", "as_json", is_flag=True, help="Print a list for programs.")
+@click.option("--all", "everywhere", is_flag=True, help="List the conversations of all folders.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="List at most N conversations.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
-    """List the conversations of this folder, the newest first."""
+    """List the conversations of the current folder, newest first."""
     from brim.config import home_as_tilde
     from brim.fitting.explain import format_columns
 
@@ -62,8 +62,8 @@ def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
         click.echo(json.dumps([asdict(one) for one in saved], indent=2, ensure_ascii=False))
         return
     if not saved:
-        where = "anywhere" if everywhere else "in this folder; --all lists those of all folders"
-        click.echo(f"there is no conversation {where}")
+        hint = "" if everywhere else " in this folder. Use --all to list all folders"
+        click.echo(f"There are no conversations{hint}.")
         return
     head = [("id", "changed", "turns", "model", *(("folder",) if everywhere else ()), "title")]
     for one in saved:
@@ -77,8 +77,8 @@ def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
 @sessions.command("rm")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def remove(names: Sequence[str]) -> None:
-    """Remove conversations and their outputs; what they cost stays in the books."""
+    """Remove conversations and their outputs; their cost stays recorded."""
     with _log() as log:
         for name in [log.find(name).id for name in names]:
             log.remove(name)
-            click.echo(f"{name} is removed")
+            click.echo(f"Removed {name}.")

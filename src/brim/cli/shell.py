@@ -1,4 +1,4 @@
-"""`brim` by itself and `brim resume`: the shell."""
+"""`brim` without a command, and `brim resume`: the shell."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def start_shell(
     resume: str | None = None,
     yes: bool = False,
 ) -> None:
-    """Start the shell; where lines come through a pipe, do what they say."""
+    """Start the shell, or execute piped lines."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        raise InputError(f"the shell needs {', '.join(missing)}: {INSTALL}")
+        raise InputError(f"The shell needs missing packages: {', '.join(missing)}. Run: {INSTALL}")
     from brim import config
     from brim.cli.doctor import check_account_store
     from brim.shell.main import open_shell
@@ -56,16 +56,16 @@ def start_shell(
 
 @main.command()
 @click.argument("name", required=False, default="")
-@click.option("-m", "--model", metavar="NAME", help="Go on with another model.")
+@click.option("-m", "--model", metavar="NAME", help="Continue with another model.")
 @click.option(
     "--yes",
     is_flag=True,
-    help="Run what a model proposes without asking, unless it is destructive.",
+    help="Run proposed commands without confirmation, except destructive ones.",
 )
 @click.pass_context
 def resume(context: click.Context, name: str, model: str | None, yes: bool) -> None:
-    """Go on with a conversation: the last one of this folder, or that of NAME.
+    """Resume the last conversation of this folder, or the one called NAME.
 
-    `brim sessions list` has the names; the end of one is enough.
+    `brim sessions list` shows the names; the end of a name is enough.
     """
     start_shell(context, model=model, resume=name, yes=yes)
