@@ -74,7 +74,7 @@ def test_a_pipe_alone_is_the_question(ask: Ask) -> None:
     ("arguments", "variables", "code", "says"),
     [
         ((), {}, 2, "no question"),
-        (("hi", "-m", "smal"), {}, 2, "did you mean small"),
+        (("hi", "-m", "smal"), {}, 2, "Did you mean small"),
         (("hi",), {"BRIM_CONTEXT__POLICY": "stedy"}, 2, "steady"),
         (("hi " * 4_000,), {}, 3, "last user"),
         (("hi",), {"SMALL_KEY": "wrong"}, 4, "key"),

@@ -194,7 +194,7 @@ def test_every_row_has_its_place() -> None:
     }
     assert (done.tally.rows, done.tally.fitted, done.tally.cut) == (5, 2, 1)
     assert (done.tally.overflowed, done.tally.unreadable) == (1, 2)
-    assert [text.split(":")[1] for text in done.complaints] == [
+    assert [text.split(":")[1] for text in done.problems] == [
         " line 3",
         " line 4, column 10",
         " line 5",
@@ -245,7 +245,7 @@ def test_chunks_are_small_and_can_begin_later() -> None:
 
 
 def test_an_output_with_more_rows_than_the_input_is_not_its_output() -> None:
-    with pytest.raises(brim.InputError, match="has only 1 rows, but the output has 2"):
+    with pytest.raises(brim.InputError, match="has 1 rows, but the output already has 2"):
         list(chunks(source_of(b"[1]\n"), skip=2))
 
 
@@ -276,7 +276,7 @@ def test_a_process_that_is_ended_from_outside_is_told_of() -> None:
     next(rows)
     for process in active_children():
         process.kill()
-    with pytest.raises(brim.BrimError, match="a process was ended from outside"):
+    with pytest.raises(brim.BrimError, match="A worker process was killed"):
         list(rows)
     assert active_children() == []
 
@@ -293,7 +293,7 @@ def test_processes_are_gone_when_nobody_wants_more_rows() -> None:
 def test_a_tally_says_what_became_of_the_rows() -> None:
     tally = Tally(rows=1_000, fitted=900, cut=80, overflowed=60, unreadable=40, before=5, after=4)
     assert str(tally) == (
-        "1,000 rows: 900 fitted (80 of them cut), 60 could not fit, 40 unreadable; 5 → 4 tokens"
+        "1,000 rows: 900 fitted (80 trimmed), 60 do not fit, 40 unreadable; 5 → 4 tokens"
     )
     tally.estimated = 1
     assert str(tally).endswith("; about 5 → 4 tokens")

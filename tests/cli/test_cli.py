@@ -236,10 +236,15 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
         (["fit", "-", *WINDOW], b"\xff\x00", 2, "standard input: line 1: not UTF-8 text"),
         (["count", "-"], b"fine\n\xff\x00", 2, "standard input: line 2: not UTF-8 text"),
         (["fit", "-", *WINDOW], '[{"role": "user"}, {}]', 2, "message 1: has no role"),
-        (["fit", "-", *WINDOW], '{"a": 1}', 2, "standard input: a request body has"),
+        (
+            ["fit", "-", *WINDOW],
+            '{"a": 1}',
+            2,
+            "standard input: Unknown request body: it must have",
+        ),
         (["fit", "-", *WINDOW], "5", 2, "standard input: The conversation is not a list"),
-        (["fit", "-"], json.dumps(CHAT), 2, "give --window 8192"),
-        (["fit", "-", "-m", "nobody"], json.dumps(CHAT), 2, "give --window 8192"),
+        (["fit", "-"], json.dumps(CHAT), 2, "Use --window 8192"),
+        (["fit", "-", "-m", "nobody"], json.dumps(CHAT), 2, "Use --window 8192"),
         (["fit", "-", "--window", "0"], json.dumps(CHAT), 2, "'--window': 0 is not in the range"),
         (["fit", "-", "--window", "-5"], json.dumps(CHAT), 2, "'--window': -5 is not in"),
         (["fit", "-", *WINDOW, "--reply", "-1"], json.dumps(CHAT), 2, "'--reply': -1 is not in"),
@@ -249,15 +254,15 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
             2,
             "Unknown policy 'x'. Use one of",
         ),
-        (["fit", "-", *WINDOW, "--pin", "7"], json.dumps(CHAT), 2, "pin 7: there are"),
+        (["fit", "-", *WINDOW, "--pin", "7"], json.dumps(CHAT), 2, "Pin 7 is not a message"),
         (["fit", "-", *WINDOW, "--tokenizer", "x.json"], json.dumps(CHAT), 2, "x.json cannot be"),
         (["fit", "-", *WINDOW, "-o", "no/such/folder"], json.dumps(CHAT), 2, "no/such/folder: No"),
-        (["fit", "-", *WINDOW, "-o", "a.gz"], json.dumps(CHAT), 2, "pipe it into gzip"),
+        (["fit", "-", *WINDOW, "-o", "a.gz"], json.dumps(CHAT), 2, "Pipe the output into gzip"),
         (["fit", "-", *WINDOW, "-o", "a", "--plan", "a"], json.dumps(CHAT), 2, "the same file"),
-        (["fit", "-", *WINDOW, "--resume"], json.dumps(CHAT), 2, "--resume goes with JSONL"),
-        (["fit", "-", *WINDOW, "--resume", "-o", "a"], json.dumps(CHAT), 2, "--resume goes with"),
-        (["fit", "-", *WINDOW, "--explain"], "[]\n[]\n", 2, "--explain is for one conversation"),
-        (["models", "gpt4o"], "", 2, "gpt4o is not known; near it: gpt-4o"),
+        (["fit", "-", *WINDOW, "--resume"], json.dumps(CHAT), 2, "--resume needs JSONL"),
+        (["fit", "-", *WINDOW, "--resume", "-o", "a"], json.dumps(CHAT), 2, "--resume needs"),
+        (["fit", "-", *WINDOW, "--explain"], "[]\n[]\n", 2, "--explain works for one conversation"),
+        (["models", "gpt4o"], "", 2, "Unknown model: gpt4o. Similar names: gpt-4o"),
         (["models", "xyzzy"], "", 2, "`brim models` lists"),
         (["nonsense"], "", 2, "No such command"),
     ],
@@ -310,9 +315,9 @@ def test_rows_are_fitted_in_place_and_summed_up(tmp_path: Path) -> None:
     assert (out[2]["error"]["type"], out[2]["error"]["line"]) == ("ContextOverflowError", 3)
     assert out[3]["error"]["type"] == "InputError"
     assert f"{rows}: line 3: " in result.stderr
-    assert f"{rows}: line 4: a request body has" in result.stderr
+    assert f"{rows}: line 4: Unknown request body: it must have" in result.stderr
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("5 rows: 3 fitted (2 of them cut), 1 could not fit, 1 unreadable; ")
+    assert last.startswith("5 rows: 3 fitted (2 trimmed), 1 do not fit, 1 unreadable; ")
 
 
 def test_rows_that_cannot_be_read_end_with_2(tmp_path: Path) -> None:
@@ -426,7 +431,7 @@ def test_a_killed_run_is_resumed(tmp_path: Path, finished: tuple[Path, bytes]) -
     ended = subprocess.run(resume, capture_output=True, check=False)
     assert (ended.returncode, out.read_bytes()) == (0, whole)
     assert plans.read_bytes().count(b"\n") == 2_000
-    assert b"rows that were there)" in ended.stderr
+    assert b"existing rows)" in ended.stderr
     again = subprocess.run(resume, capture_output=True, check=False)
     assert (again.returncode, out.read_bytes()) == (0, whole)
     assert again.stderr.startswith(b"0 rows: ")
@@ -448,8 +453,8 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(
     written = out.read_bytes()
     assert written.endswith(b"\n")
     lines = written.count(b"\n")
-    how = "the same command with --resume goes on"
-    assert said == f"brim: stopped after {lines:,} rows; {how}\n"
+    how = "Run the same command with --resume to continue."
+    assert said == f"brim: Stopped after {lines:,} rows. {how}\n"
     assert brim_command("fit", rows, *WINDOW, "-j", 1, "-o", out, "--resume").exit_code == 0
     assert out.read_bytes() == whole
 
@@ -479,7 +484,7 @@ def test_a_resumed_output_must_belong_to_its_input(tmp_path: Path) -> None:
     out = rows_saved(tmp_path / "out.jsonl", [CHAT] * 3)
     result = brim_command("fit", rows, *WINDOW, "-o", out, "--resume")
     assert result.exit_code == 2
-    assert "has only 1 rows, but the output has 3" in result.stderr
+    assert "has 1 rows, but the output already has 3" in result.stderr
     assert len(rows_in(out)) == 3
 
 

@@ -128,7 +128,7 @@ def test_the_two_books_are_never_added_up(booked: Office) -> None:
 
 def test_nothing_spent_says_where_else_to_look(office: Office) -> None:
     assert "--gateway" in office.brim("cost").stdout
-    assert office.brim("cost", "--gateway").stdout == "nothing was spent by the gateway\n"
+    assert office.brim("cost", "--gateway").stdout == "No spending was recorded.\n"
     assert not office.file.exists(), "looking makes no books"
 
 
@@ -297,17 +297,17 @@ def test_days_as_people_say_them(words: str, day: str) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("--since tomorrow", "--since 'tomorrow' is no day"),
-        ("--until never", "--until 'never' is no day"),
-        ("--by key --by session", "--by session is for what was spent in the shell"),
-        ("--gateway --by category", "--by category is for what was spent in the shell"),
-        ("--rows --by day", "--rows goes without"),
-        ("--rows --plot", "--rows goes without"),
-        ("--plot --json", "--plot is for people"),
+        ("--since tomorrow", "--since 'tomorrow' is not a day"),
+        ("--until never", "--until 'never' is not a day"),
+        ("--by key --by session", "--by session is only available for the shell's spending"),
+        ("--gateway --by category", "--by category is only available for the shell's spending"),
+        ("--rows --by day", "--rows cannot be combined"),
+        ("--rows --plot", "--rows cannot be combined"),
+        ("--plot --json", "--plot and --json cannot be combined"),
         ("--by nothing", "nothing"),
-        ("--store mysql://h/x", "mysql:// is no store"),
-        ("--gateway --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
-        ("--rows --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
+        ("--store mysql://h/x", "Unknown account store: mysql://"),
+        ("--gateway --store ~/team.sqlite3", "Account store not found: ~/team.sqlite3"),
+        ("--rows --store ~/team.sqlite3", "Account store not found: ~/team.sqlite3"),
         (f"--since {TUESDAY} --until {MONDAY}", f"--since {TUESDAY} is after --until {MONDAY}"),
         ("--gateway --since today --until 2d", "is after --until"),
     ],

@@ -54,7 +54,7 @@ def test_it_is_said_what_to_set_for_which_client(office: Office) -> None:
 
 def test_an_operators_key_is_for_the_page(office: Office) -> None:
     said = office.brim("keys", "add", "boss", "--operator").stderr
-    assert "http://127.0.0.1:8484/ in a browser" in said
+    assert "opens the dashboard at http://127.0.0.1:8484/" in said
     assert "API_KEY" not in said
     assert "operator" in office.brim("keys").stdout
 
@@ -96,19 +96,19 @@ def test_what_was_spent_yesterday_does_not_stand_against_today(office: Office) -
 
 
 def test_without_keys_it_is_said_how_to_make_one(office: Office) -> None:
-    assert "~/accounts.sqlite3; `brim keys add NAME`" in office.brim("keys").stdout
+    assert "~/accounts.sqlite3. Create one with `brim keys add NAME`" in office.brim("keys").stdout
 
 
 def test_a_revoked_key_is_listed_only_when_all_are_wanted(office: Office) -> None:
     ended = office.key("alice")
-    assert office.brim("keys", "revoke", "alice").stdout == f"alice ({ended.id}) is revoked\n"
+    assert office.brim("keys", "revoke", "alice").stdout == f"Revoked alice ({ended.id}).\n"
     new = office.key("alice")
     assert ended.id not in office.brim("keys").stdout
     listed = json.loads(office.brim("keys", "list", "--all", "--json").stdout)["keys"]
     assert [key["id"] for key in listed] == [ended.id, new.id]
     assert [key["revoked"] is None for key in listed] == [False, True]
     assert json.loads(office.brim("keys", "revoke", new.id, "--json").stdout)["id"] == new.id
-    assert "there is no key" in office.brim("keys").stdout
+    assert "There are no keys" in office.brim("keys").stdout
 
 
 # cap
@@ -125,7 +125,7 @@ def test_caps_take_the_place_of_those_that_were(office: Office) -> None:
     assert office.brim("keys", "cap", "alice").stdout == shown.stdout, "looking changes nothing"
     assert office.brim("keys", "cap", key.id, "--none").stdout == "alice: no cap\n"
     assert office.ask(lambda books: books.caps()) == {}
-    assert office.brim("keys", "cap").stdout == "there is no cap\n"
+    assert office.brim("keys", "cap").stdout == "There are no caps.\n"
 
 
 def test_projects_and_all_keys_have_caps_of_their_own(office: Office) -> None:
@@ -161,7 +161,7 @@ def test_a_project_that_nobody_belongs_to_may_be_misspelled(office: Office) -> N
     office.key("ci", "--project", "web")
     assert office.brim("keys", "cap", "--project", "web", "5").stderr == ""
     wrong = office.brim("keys", "cap", "--project", "wbe", "5")
-    assert (wrong.exit_code, wrong.stderr) == (0, "brim: no key belongs to project wbe yet\n")
+    assert (wrong.exit_code, wrong.stderr) == (0, "brim: There are no keys in project wbe yet.\n")
 
 
 # Errors
@@ -185,10 +185,10 @@ def test_a_project_that_nobody_belongs_to_may_be_misspelled(office: Office) -> N
         ("cap --project web --all-keys 5", "not both"),
         ("list --store mysql://h/x", "Unknown account store: mysql://"),
         ("list --store /dev/null/books", "/dev/null/books"),
-        ("list --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
-        ("revoke alice --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
-        ("cap --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
-        ("cap alice --none --store ~/team.sqlite3", "there are no books in ~/team.sqlite3"),
+        ("list --store ~/team.sqlite3", "Account store not found: ~/team.sqlite3"),
+        ("revoke alice --store ~/team.sqlite3", "Account store not found: ~/team.sqlite3"),
+        ("cap --store ~/team.sqlite3", "Account store not found: ~/team.sqlite3"),
+        ("cap alice --none --store ~/team.sqlite3", "Account store not found: ~/team.sqlite3"),
         ("add ci --cap 1,5/day", "Did you mean 1.5/day?"),
         ("add ci --cap 5M/day", "Did you mean 5M tokens/day?"),
     ],
@@ -210,7 +210,7 @@ def test_every_wrong_call_is_told_in_a_sentence(office: Office, words: str, reas
 def test_books_can_be_in_another_file(office: Office) -> None:
     other = office.folder / "team" / "books.sqlite3"
     assert office.brim("keys", "add", "alice", "--store", other).exit_code == 0
-    assert "there is no key" in office.brim("keys").stdout
+    assert "There are no keys" in office.brim("keys").stdout
     assert "alice" in office.brim("keys", "list", "--store", other).stdout
 
 

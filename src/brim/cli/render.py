@@ -84,9 +84,7 @@ def _shorten(text: str, most: int) -> str:
 
 # Reports
 
-PRESUMED: Final = (
-    "presumed: charged in full, because a gateway stopped before the actual cost was known"
-)
+PRESUMED: Final = "presumed: charged in full, because the actual cost is unknown"
 NAMELESS: Final = "-"
 """Shown for an empty name, such as the project of a key without one."""
 
