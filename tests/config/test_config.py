@@ -663,7 +663,7 @@ def brim_config(*arguments: str) -> Result:
 def test_the_command_says_that_nothing_is_set(place: Path) -> None:
     shown = brim_config().stdout.splitlines()
     assert shown[0] == f"{place.parent / 'config/brim/config.toml'}: not found"
-    assert shown[-1] == "nothing is set; `brim config --all` shows the defaults"
+    assert shown[-1] == "Nothing is set. Use `brim config --all` to show the defaults."
 
 
 def test_the_password_of_an_address_is_not_shown(
@@ -737,14 +737,14 @@ def test_an_overlay_is_used_after_it_was_shown_and_trusted(place: Path) -> None:
     assert "# \\u202eturned\ncontext.policy = 'rolling'\n" in shown.stdout
     assert f'context.policy = "rolling"  # {file}:2' in brim_config().stdout
     assert "already" in brim_config("trust", str(place)).stdout
-    assert "not used any more" in brim_config("trust", "--revoke").stdout
+    assert "no longer trusted" in brim_config("trust", "--revoke").stdout
     assert "was not trusted" in brim_config("trust", "--revoke").stdout
     assert f"{file}: not trusted" in brim_config().stdout
 
 
 def test_only_what_can_be_used_can_be_trusted(place: Path) -> None:
     assert brim_config("trust", "--yes").stderr == (
-        "brim: there is no .brim.toml in this folder or above it\n"
+        "brim: .brim.toml not found in this folder or its parents.\n"
     )
     written(place / ".brim.toml", "x = 1")
     ended = brim_config("trust", "--yes")
@@ -768,5 +768,5 @@ def test_a_terminal_is_asked(place: Path, answer: bytes, code: int) -> None:
             shown += some
     os.close(screen)
     assert run.wait() == code
-    assert b"Use it? [y/N]" in shown
+    assert b"Trust this file? [y/N]" in shown
     assert (code == 0) == ("rolling" in brim_config("--json").stdout)

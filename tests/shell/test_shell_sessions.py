@@ -105,7 +105,7 @@ def test_cost_and_sessions_cover_all_runs(home: Home) -> None:
         assert "the first talk" in (shown := home.run("sessions", "list").stdout)
         assert home.run("sessions").stdout == shown
         removed = home.run("sessions", "rm", listed[0]["id"])
-        assert f"{listed[0]['id']} is removed" in removed.stdout
+        assert f"Removed {listed[0]['id']}" in removed.stdout
         left = json.loads(home.run("sessions", "list", "--json").stdout)
         assert [one["title"] for one in left] == ["the first talk"]
         assert json.loads(home.run("cost", "--json").stdout) == spent, "the books stay"
