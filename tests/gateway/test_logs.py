@@ -6,7 +6,6 @@ import io
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,29 +13,16 @@ import pytest
 from brim.gateway import logs
 from brim.gateway.records import RequestRecord
 from brim.testing import ErrorReply, ScriptedServer
-from tests.support.gateway.process import config_of, running
+from tests.support.gateway.process import config_of, restored_loggers, running
 from tests.support.gateway.requests import CHAT, PATHS, ask, get_record
 
 LOG = logging.getLogger("brim.gateway")
 
 
-@contextmanager
-def loggers_kept() -> Iterator[None]:
-    """Restore all loggers afterwards."""
-    loggers = [logging.getLogger(name) for name in (*logs.LOGGERS, *logs.SILENCED_LOGGERS)]
-    before = [(each.handlers, each.propagate, each.level) for each in loggers]
-    try:
-        yield
-    finally:
-        for each, (handlers, propagate, level) in zip(loggers, before, strict=True):
-            each.handlers, each.propagate = handlers, propagate
-            each.setLevel(level)
-
-
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
     """The stream of log lines."""
-    with loggers_kept():
+    with restored_loggers():
         yield io.StringIO()
 
 

@@ -15,15 +15,17 @@ from brim.gateway import forward
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, TextReply, ToolCallReply
 from brim.testing.reply_formats import REPLY_FORMATS
-from tests.gateway.test_settlement import WORDS, asking, settled
 from tests.support.gateway.accounts import (
     COST,
     MAX_COST,
     PROMPT_TOKENS,
+    WORDS,
     create_secret,
     gateway_with_upstream,
     only_row,
+    open_request,
     say_hi,
+    settled_cost,
 )
 from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, wait_until
 
@@ -98,7 +100,7 @@ def test_output_is_counted_if_a_response_does_not_report_it(
     assert row.is_estimated
     assert row.charge.usage.output == said == 10
     assert row.charge.usage.input in (tokens, PROMPT_TOKENS)
-    assert settled(row) == 2 * row.charge.usage.input + 10 * said
+    assert settled_cost(row) == 2 * row.charge.usage.input + 10 * said
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -110,7 +112,7 @@ def test_output_is_counted_if_a_stream_reports_none(anna: str, path: str) -> Non
     row = only_row()
     assert row.is_estimated
     assert row.charge.usage.output == said
-    assert settled(row) == 2 * row.charge.usage.input + 10 * said
+    assert settled_cost(row) == 2 * row.charge.usage.input + 10 * said
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -122,7 +124,7 @@ def test_tool_calls_are_counted(anna: str, path: str) -> None:
     row = only_row()
     assert row.is_estimated
     assert row.charge.usage.output > least
-    settled(row)
+    settled_cost(row)
 
 
 def test_visible_reasoning_is_counted(anna: str) -> None:
@@ -160,7 +162,7 @@ def test_a_report_of_no_output_is_accepted_for_an_empty_response(anna: str, path
         assert say_hi(gateway, anna, path).status_code == 200
     row = only_row()
     assert not row.is_estimated
-    assert settled(row) == 2 * PROMPT_TOKENS
+    assert settled_cost(row) == 2 * PROMPT_TOKENS
 
 
 # Unknown usage
@@ -173,14 +175,14 @@ def test_a_disconnect_before_the_first_token_is_charged_in_full(
     monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.05)
     monkeypatch.setattr(REPLY_FORMATS[path], "HELD", REPLY_FORMATS[path].EVENTS_BEFORE_REPLY)
     with gateway_with_upstream(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
-        with asking(gateway, anna, path, stream=True, reply=100) as client:
+        with open_request(gateway, anna, path, stream=True, reply=100) as client:
             while b"data: " not in client.recv(65_536):
                 pass
         wait_until(lambda: provider.abandoned)
         tokens = provider.requests[0].tokens
     row = only_row()
     assert row.is_estimated
-    assert settled(row) == 2 * tokens + 10 * 100
+    assert settled_cost(row) == 2 * tokens + 10 * 100
 
 
 @pytest.mark.parametrize(("path", "pieces"), [(MESSAGES, 2), (RESPONSES, 3)])
@@ -193,7 +195,7 @@ def test_an_upstream_failure_before_the_first_token_is_charged_in_full(
         tokens = provider.requests[0].tokens
     row = only_row()
     assert row.is_estimated
-    assert settled(row) == 2 * tokens + 10 * 100
+    assert settled_cost(row) == 2 * tokens + 10 * 100
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_an_unreadable_response_is_charged_in_full(anna: str, answer: bytes) -> 
         (record,) = gateway.gateway.records.newest(1)
     row = only_row()
     assert row.is_estimated
-    assert settled(row) == MAX_COST
+    assert settled_cost(row) == MAX_COST
     assert record.is_usage_estimated
     assert record.usage == Usage(PROMPT_TOKENS)
 
@@ -221,7 +223,7 @@ def test_an_unreadable_response_with_usage_is_charged_by_its_usage(anna: str) ->
         assert say_hi(gateway, anna).status_code == 200
     row = only_row()
     assert not row.is_estimated
-    assert settled(row) == COST
+    assert settled_cost(row) == COST
 
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
@@ -240,7 +242,7 @@ def test_a_background_stream_with_a_disconnect_is_charged_in_full(
 ) -> None:
     with gateway_with_upstream(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         more: Any = {"stream": True, "background": True, "reply": 100}
-        with asking(gateway, bob, RESPONSES, **more) as client:
+        with open_request(gateway, bob, RESPONSES, **more) as client:
             while b'"one' not in client.recv(65_536):
                 pass
         wait_until(lambda: provider.abandoned)
@@ -258,7 +260,7 @@ def test_a_redirect_costs_nothing(anna: str, status: int) -> None:
         assert say_hi(gateway, anna).status_code == status
         (record,) = gateway.gateway.records.newest(1)
         assert len(provider.requests) == 1
-    assert settled(only_row()) == 0
+    assert settled_cost(only_row()) == 0
     assert (record.end, record.usage, record.cost) == ("rejected", None, None)
 
 
@@ -270,6 +272,6 @@ def test_an_hour_cache_costs_twice_the_input(anna: str) -> None:
     with gateway_with_upstream(raw(answer), price=price) as (gateway, _):
         assert say_hi(gateway, anna, MESSAGES).status_code == 200
         (record,) = gateway.gateway.records.newest(1)
-    assert settled(only_row()) == 8 * 4 + 20 * 5 + 30 * 8 + 2 * 10
+    assert settled_cost(only_row()) == 8 * 4 + 20 * 5 + 30 * 8 + 2 * 10
     told = {"input": 58, "cached": 0, "written": 50, "output": 2, "estimated": False}
     assert record.to_dict()["usage"] == told

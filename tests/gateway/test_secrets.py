@@ -19,8 +19,7 @@ import pytest
 from brim.config import GatewayConfig
 from brim.gateway import logs
 from brim.testing import ErrorReply, Script, ScriptedServer, TextReply, ToolCallReply
-from tests.gateway.test_logs import loggers_kept
-from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, restored_loggers, running
 from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, messages_key, post
 
 MARK = "zqx-"
@@ -114,7 +113,7 @@ def watched(answers: Script, **settings: Any) -> Iterator[tuple[Running, Scripte
     """A gateway whose log, metrics and records are searched for the marker at the end."""
     lines = io.StringIO()
     gateway = GatewayConfig(**settings.pop("gateway", {}))
-    with ScriptedServer(answers, **settings.pop("scripted", {})) as provider, loggers_kept():
+    with ScriptedServer(answers, **settings.pop("scripted", {})) as provider, restored_loggers():
         logs.configure_logging("json", lines)
         given = {"key_env": "KEY", "headers": {"x-team": f"{MARK}team"}, **settings}
         config = replace(config_of(provider.url, **given), gateway=gateway)

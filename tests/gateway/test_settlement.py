@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from decimal import Decimal
 from typing import Any
 
@@ -23,7 +22,6 @@ from brim.gateway import gateway as gateway_module
 from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.reservations import (
     CapReached,
-    LedgerRow,
     Reservation,
     ReservationInvalid,
     Settlement,
@@ -37,6 +35,7 @@ from tests.support.gateway.accounts import (
     MAX_COST,
     MODEL,
     PROMPT_TOKENS,
+    WORDS,
     bearer_headers,
     create_secret,
     dollars,
@@ -44,10 +43,12 @@ from tests.support.gateway.accounts import (
     gateway_with_upstream,
     ledger,
     only_row,
+    open_request,
     priced,
     read_cap_usage,
     revoke,
     say_hi,
+    settled_cost,
     store_file,
     with_gateway,
 )
@@ -57,14 +58,11 @@ from tests.support.gateway.requests import (
     LONG,
     PATHS,
     body_of,
-    connect,
-    request_head,
     wait_until,
 )
 from tests.support.providers.scripted import serving
 
 ROOMY = "1000/day"
-WORDS = "one two three four five six seven eight nine ten"
 
 
 @pytest.fixture
@@ -79,13 +77,6 @@ def goes_on() -> Iterator[threading.Event]:
     event = threading.Event()
     yield event
     event.set()
-
-
-def settled(row: LedgerRow) -> int:
-    """Return the cost of a settled row; check that nothing is reserved."""
-    assert row.state == "settled"
-    assert read_cap_usage() == {"key dollars": (row.charge.micro_dollars, 0)}
-    return row.charge.micro_dollars
 
 
 # Complete responses
@@ -104,7 +95,7 @@ def test_reported_usage_is_recorded_to_the_micro_dollar(
     assert (row.key_name, row.project) == ("anna", "blue")
     assert (row.model, row.upstream) == (MODEL, "upstream-1")
     assert (row.charge.usage.input, row.charge.usage.output) == (asked.tokens, 2)
-    assert settled(row) == 2 * asked.tokens + 10 * 2
+    assert settled_cost(row) == 2 * asked.tokens + 10 * 2
     assert not row.is_estimated
 
 
@@ -114,7 +105,7 @@ def test_cached_input_is_charged_at_its_rate(anna: str) -> None:
         assert say_hi(gateway, anna).status_code == 200
     row = only_row()
     assert row.charge.usage.cached == 5
-    assert settled(row) == 28  # 3 x 2 + 5 x 0.25 + 2 x 10, rounded up
+    assert settled_cost(row) == 28  # 3 x 2 + 5 x 0.25 + 2 x 10, rounded up
 
 
 def reporting(**usage: Any) -> ErrorReply:
@@ -139,7 +130,7 @@ def test_an_implausible_report_is_replaced_by_the_maximum(
 ) -> None:
     with gateway_with_upstream(reporting(**usage)) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 200
-    assert settled(only_row()) == cost
+    assert settled_cost(only_row()) == cost
 
 
 def test_a_settlement_that_fails_does_not_block_others(
@@ -173,22 +164,12 @@ def test_a_key_without_caps_is_recorded() -> None:
 # Interrupted responses
 
 
-@contextmanager
-def asking(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> Iterator[socket.socket]:
-    """A client that has sent a request and disconnects when the block ends."""
-    raw = json.dumps(body_of(path, "hi", model=MODEL, **more)).encode()
-    heads = (f"Content-Length: {len(raw)}", f"Authorization: Bearer {secret}")
-    with connect(gateway) as client:
-        client.sendall(request_head(path, *heads) + raw)
-        yield client
-
-
 @pytest.mark.parametrize("path", PATHS)
 def test_a_disconnect_during_a_stream_is_charged_for_the_output_so_far(
     anna: str, path: str, goes_on: threading.Event
 ) -> None:
     with gateway_with_upstream(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
-        with asking(gateway, anna, path, stream=True, reply=100) as client:
+        with open_request(gateway, anna, path, stream=True, reply=100) as client:
             while b'"one' not in client.recv(65_536):
                 pass
         wait_until(lambda: provider.abandoned)
@@ -197,7 +178,7 @@ def test_a_disconnect_during_a_stream_is_charged_for_the_output_so_far(
     assert row.is_estimated
     assert row.charge.usage.input == tokens
     assert 1 <= row.charge.usage.output < 10
-    assert settled(row) == 2 * tokens + 10 * row.charge.usage.output
+    assert settled_cost(row) == 2 * tokens + 10 * row.charge.usage.output
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -213,7 +194,7 @@ def test_an_upstream_failure_during_a_stream_is_charged_for_the_output_so_far(
     assert row.is_estimated
     assert row.charge.usage.input == tokens
     assert 1 <= row.charge.usage.output < 10
-    assert settled(row) == 2 * tokens + 10 * row.charge.usage.output
+    assert settled_cost(row) == 2 * tokens + 10 * row.charge.usage.output
 
 
 def held(goes_on: threading.Event) -> Any:
@@ -231,13 +212,13 @@ def test_a_disconnect_before_the_response_is_charged_in_full(
     anna: str, is_streamed: bool, goes_on: threading.Event
 ) -> None:
     with gateway_with_upstream(held(goes_on)) as (gateway, provider):
-        with asking(gateway, anna, stream=is_streamed):
+        with open_request(gateway, anna, stream=is_streamed):
             wait_until(lambda: provider.requests)
         wait_until(lambda: not gateway.gateway.running)
         goes_on.set()
     row = only_row()
     assert row.is_estimated
-    assert settled(row) == MAX_COST
+    assert settled_cost(row) == MAX_COST
 
 
 def test_a_timeout_is_charged_in_full(anna: str, goes_on: threading.Event) -> None:
@@ -246,13 +227,13 @@ def test_a_timeout_is_charged_in_full(anna: str, goes_on: threading.Event) -> No
         goes_on.set()
     row = only_row()
     assert row.is_estimated
-    assert settled(row) == MAX_COST
+    assert settled_cost(row) == MAX_COST
 
 
 def test_a_broken_response_is_charged_in_full(anna: str) -> None:
     with gateway_with_upstream(TextReply("Hello.", cut_after=0)) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 502
-    assert settled(only_row()) == MAX_COST
+    assert settled_cost(only_row()) == MAX_COST
 
 
 def test_a_failure_on_a_reused_connection_is_not_retried(
@@ -345,13 +326,13 @@ def test_an_error_response_costs_nothing(anna: str, fault: ErrorReply, is_stream
     with gateway_with_upstream(fault) as (gateway, provider):
         say_hi(gateway, anna, stream=is_streamed)
         assert len(provider.requests) == 1
-    assert settled(only_row()) == 0
+    assert settled_cost(only_row()) == 0
 
 
 def test_an_unreachable_upstream_costs_nothing(anna: str) -> None:
     with running(priced("http://127.0.0.1:9/v1")) as gateway:
         assert say_hi(gateway, anna).status_code == 502
-    assert settled(only_row()) == 0
+    assert settled_cost(only_row()) == 0
 
 
 def test_a_reached_cap_is_reported_before_any_connection() -> None:
@@ -398,12 +379,12 @@ def test_a_disconnect_before_sending_costs_nothing(
 
     monkeypatch.setattr(SqliteAccountStore, "reserve", for_ever)
     with gateway_with_upstream() as (gateway, provider):
-        with asking(gateway, anna):
+        with open_request(gateway, anna):
             assert is_claimed.wait(LONG)
             assert read_cap_usage() == {"key dollars": (0, MAX_COST)}
         wait_until(lambda: not gateway.gateway.running)
         assert not provider.requests
-    assert settled(only_row()) == 0
+    assert settled_cost(only_row()) == 0
 
 
 @pytest.fixture
@@ -423,7 +404,7 @@ def test_a_request_rejected_after_a_lost_store_reply_costs_nothing(anna: str) ->
     with gateway_with_upstream() as (gateway, provider):
         assert say_hi(gateway, anna).status_code == 503
         assert not provider.requests
-    assert settled(only_row()) == 0
+    assert settled_cost(only_row()) == 0
 
 
 @pytest.mark.usefixtures("_unheard")
@@ -433,7 +414,7 @@ def test_a_request_allowed_after_a_lost_store_reply_is_charged(anna: str) -> Non
         running(with_gateway(priced(provider.url), store_unavailable="allow")) as gateway,
     ):
         assert say_hi(gateway, anna).status_code == 200
-    assert settled(only_row()) == COST
+    assert settled_cost(only_row()) == COST
 
 
 async def sweep_later() -> None:
@@ -510,7 +491,7 @@ def test_the_first_request_after_an_outage_is_counted(
         first = 503 if away == "reject" else 200
         assert [say_hi(gateway, anna).status_code for _ in range(2)] == [first, 200]
         assert not gateway.gateway.services.accounts.is_unavailable
-    assert settled(only_row()) == COST
+    assert settled_cost(only_row()) == COST
 
 
 def test_a_request_rejected_during_an_outage_is_not_settled(
@@ -550,7 +531,7 @@ def test_a_resent_request_has_one_row(anna: str) -> None:
             assert answer.headers["brim-resent"] == "1"
         assert len(provider.requests) == 2
         tokens = provider.requests[-1].tokens
-    assert settled(only_row()) == 2 * tokens + 10 * 2
+    assert settled_cost(only_row()) == 2 * tokens + 10 * 2
 
 
 def test_a_rejected_retry_is_not_counted_as_resent(anna: str) -> None:
@@ -566,7 +547,7 @@ def test_a_rejected_retry_is_not_counted_as_resent(anna: str) -> None:
         assert len(provider.requests) == 1
     assert answer.status_code == 401
     assert "brim-resent" not in answer.headers
-    assert settled(only_row()) == 0
+    assert settled_cost(only_row()) == 0
 
 
 def test_a_timeout_and_its_fallback_are_charged_in_one_row(
@@ -581,7 +562,7 @@ def test_a_timeout_and_its_fallback_are_charged_in_one_row(
     assert row.charge.usage.input == 2 * PROMPT_TOKENS
     assert row.charge.usage.output == 100 + 2
     assert row.is_estimated
-    assert settled(row) == MAX_COST + 2 * COST
+    assert settled_cost(row) == MAX_COST + 2 * COST
 
 
 def test_an_outage_before_a_fallback_keeps_the_first_reservation(
@@ -601,7 +582,7 @@ def test_an_outage_before_a_fallback_keeps_the_first_reservation(
     ):
         assert say_hi(gateway, anna).headers["brim-fallback"] == "gpt-4o-mini"
     assert claimed == [MODEL, "gpt-4o-mini"]
-    assert settled(only_row()) == 2 * COST
+    assert settled_cost(only_row()) == 2 * COST
 
 
 # Everything together
@@ -627,7 +608,7 @@ def test_two_hundred_failing_requests_have_one_row_each(anna: str) -> None:
             answer = say_hi(gateway, anna, path, stream=is_streamed)
             answered.append(answer.headers["brim-request-id"])
             return
-        with asking(gateway, anna, path, stream=is_streamed):
+        with open_request(gateway, anna, path, stream=is_streamed):
             threading.Event().wait(wait)  # and disconnects at any point
 
     with gateway_with_upstream(lambda _: chance.choice(faults), timeout=1.0) as (gateway, provider):

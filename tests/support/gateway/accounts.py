@@ -11,7 +11,9 @@ Without an address, it is the gateway's default file.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,10 +34,11 @@ from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Price
 from brim.testing import Script, ScriptedServer
 from tests.support.gateway.process import FORMATS, Running, config_of, running
-from tests.support.gateway.requests import CHAT, ask
+from tests.support.gateway.requests import CHAT, ask, body_of, connect, request_head
 
 T = TypeVar("T")
 
+WORDS: Final = "one two three four five six seven eight nine ten"
 PRICE: Final = Price(input=Decimal(2), output=Decimal(10))
 """Dollars per million tokens, hence micro-dollars per token."""
 FREE: Final = Price(input=Decimal(0), output=Decimal(0))
@@ -165,3 +168,22 @@ def bearer_headers(secret: str) -> dict[str, str]:
 def say_hi(gateway: Running, secret: str, path: str = CHAT, **more: Any) -> httpx.Response:
     given = {"model": MODEL, **more}
     return ask(gateway, path, "hi", headers=bearer_headers(secret), **given)
+
+
+@contextmanager
+def open_request(
+    gateway: Running, secret: str, path: str = CHAT, **more: Any
+) -> Iterator[socket.socket]:
+    """A client that has sent a request and disconnects when the block ends."""
+    raw = json.dumps(body_of(path, "hi", model=MODEL, **more)).encode()
+    headers = (f"Content-Length: {len(raw)}", f"Authorization: Bearer {secret}")
+    with connect(gateway) as client:
+        client.sendall(request_head(path, *headers) + raw)
+        yield client
+
+
+def settled_cost(row: LedgerRow) -> int:
+    """Return the cost of a settled row; check that nothing is reserved."""
+    assert row.state == "settled"
+    assert read_cap_usage() == {"key dollars": (row.charge.micro_dollars, 0)}
+    return row.charge.micro_dollars

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import uvloop
 
 from brim.config import Config, UpstreamConfig
+from brim.gateway import logs
 from brim.gateway.app import create_app
 from brim.gateway.gateway import Gateway
 from brim.gateway.server import HttpServer, open_listener
@@ -94,3 +96,16 @@ def served(
             yield json.loads(process.stdout.readline())["address"], process
         finally:
             process.kill()
+
+
+@contextmanager
+def restored_loggers() -> Iterator[None]:
+    """Restore all loggers afterwards."""
+    loggers = [logging.getLogger(name) for name in (*logs.LOGGERS, *logs.SILENCED_LOGGERS)]
+    before = [(each.handlers, each.propagate, each.level) for each in loggers]
+    try:
+        yield
+    finally:
+        for each, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            each.handlers, each.propagate = handlers, propagate
+            each.setLevel(level)
