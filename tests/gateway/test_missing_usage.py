@@ -173,7 +173,9 @@ def test_a_disconnect_before_the_first_token_is_charged_in_full(
     anna: str, path: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.05)
-    monkeypatch.setattr(REPLY_FORMATS[path], "HELD", REPLY_FORMATS[path].EVENTS_BEFORE_REPLY)
+    monkeypatch.setattr(
+        REPLY_FORMATS[path], "EVENTS_BEFORE_HOLD", REPLY_FORMATS[path].EVENTS_BEFORE_REPLY
+    )
     with gateway_with_upstream(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         with open_request(gateway, anna, path, stream=True, reply=100) as client:
             while b"data: " not in client.recv(65_536):
