@@ -100,7 +100,7 @@ class Forwarder:
         self._headers = client_headers
         self._billing = billing
         self.in_flight: tuple[ModelRoute, FittedRequest] | None = None
-        """A request that was sent and not answered yet; it costs even if nobody waits for it."""
+        """A request that was sent and not answered yet; it costs even if the client is gone."""
         self._fitted: tuple[ModelRoute, FittedRequest] | None = None
         """The last request that was fitted."""
 
@@ -287,7 +287,7 @@ class Forwarder:
         return reply
 
     async def _reserve(self, route: ModelRoute, out: FittedRequest) -> None:
-        """Reserve the maximum cost of a request, if somebody is billed for it."""
+        """Reserve the maximum cost of a request, if its key is billed."""
         if self._billing is not None:
             is_connected = route.upstream.connection(self.request.form).has_idle_connection
             await self._billing.reserve(route, out, is_sent=is_connected)

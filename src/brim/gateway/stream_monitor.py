@@ -242,11 +242,11 @@ def extract_text(answer: Mapping[str, Any] | None) -> GeneratedText | None:
 
 
 def _join_text(replies: Iterable[Reply]) -> str:
-    said: list[str] = []
+    parts: list[str] = []
     for reply in replies:
-        said += (reply.thinking, reply.text)
-        said += (call.name + call.arguments for call in reply.calls)
-    return "\n".join(filter(None, said))
+        parts += (reply.thinking, reply.text)
+        parts += (call.name + call.arguments for call in reply.calls)
+    return "\n".join(filter(None, parts))
 
 
 def _split_choices(answer: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -312,5 +312,5 @@ def _has_only_usage(event: Mapping[str, Any]) -> bool:
 
 def _has_content(choice: Mapping[str, Any]) -> bool:
     delta = choice.get("delta")
-    said = any(delta.values()) if isinstance(delta, Mapping) else delta
-    return bool(said or choice.get("finish_reason"))
+    content = any(delta.values()) if isinstance(delta, Mapping) else delta
+    return bool(content or choice.get("finish_reason"))

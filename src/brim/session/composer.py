@@ -1,4 +1,4 @@
-"""Composer: decides what to send of a conversation, and learns from the replies.
+"""Composer: decides what to send of a conversation, and calibrates from the replies.
 
 Its state is one immutable value (`composer_state`). The planner, with its counts and its last trim,
 is made from that state when it is needed, and makes the next request cheap and similar to the last.
