@@ -63,10 +63,13 @@ class ReplyView:
             return
         self._finish_thinking()
         self._text += piece
-        finished, self._text = split_finished(self._text)
-        for block in finished:
-            self._print(block)
-        self._flush_tall()
+        line = len(self._text) - self._text.rfind("\n") - 1
+        if "\n" in piece or line <= len(COMMAND) + len(piece):  # a block can end only here
+            finished, self._text = split_finished(self._text)
+            for block in finished:
+                self._print(block)
+        if "\n" in piece or line > self._console.size.width:
+            self._flush_tall()
         self._draw()
 
     def close(self) -> None:
