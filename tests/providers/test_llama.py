@@ -155,7 +155,7 @@ def test_a_wrong_key_raises_an_authentication_error(llama: LocalServer) -> None:
     async def work() -> None:
         endpoint = Endpoint(llama.url, key="wrong-key")
         async with Transport(endpoint) as connection:
-            with pytest.raises(AuthenticationError, match="does not accept") as caught:
+            with pytest.raises(AuthenticationError, match="rejected the API key") as caught:
                 await connection.post(endpoint.chat_path, asked("hello"))
             assert "wrong-key" not in str(caught.value)
 
@@ -165,7 +165,7 @@ def test_a_wrong_key_raises_an_authentication_error(llama: LocalServer) -> None:
 def test_an_unknown_path_is_named(llama: LocalServer) -> None:
     async def work() -> None:
         async with connected(llama) as connection:
-            with pytest.raises(ProviderError, match="nothing at /v1/nothing"):
+            with pytest.raises(ProviderError, match="does not support /v1/nothing"):
                 await connection.post("/v1/nothing", {})
 
     run(work())
@@ -184,9 +184,9 @@ def test_the_synchronous_client_works(llama: LocalServer) -> None:
 
 LEFT_OPEN = """
 import os, signal, sys, threading, time
-from brim.providers import Connection, Endpoint, Portal
+from brim.providers import Endpoint, Portal, Transport
 
-portal, connection = Portal(), Connection(Endpoint(sys.argv[1], key=os.environ["KEY"]))
+portal, connection = Portal(), Transport(Endpoint(sys.argv[1], key=os.environ["KEY"]))
 body = {
     "model": "any", "stream": True, "ignore_eos": True, "max_tokens": 1_500,
     "messages": [{"role": "user", "content": "Count to a thousand."}],
