@@ -1,6 +1,6 @@
 // The list of requests. Rows are updated in place, so that nothing moves under the pointer.
 
-import { cellOf, clear, el, empty, headed, named, redraw, the } from "./dom.js";
+import { cellOf, clear, el, empty, tableHead, named, redraw, the } from "./dom.js";
 import { fill } from "./bars.js";
 import { now } from "./api.js";
 import { UNKNOWN, atMoment, atTime, brief, money, outcomes, percent } from "./format.js";
@@ -133,7 +133,7 @@ function frame() {
   });
   clear(the("list"));
   the("list").append(
-    el("table.requests", { role: "table" }, el("caption.visually-hidden", caption), headed(COLUMNS), body),
+    el("table.requests", { role: "table" }, el("caption.visually-hidden", caption), tableHead(COLUMNS), body),
   );
   return body;
 }
