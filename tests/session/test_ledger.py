@@ -1,4 +1,4 @@
-"""What a session used and what that cost, and the log of what it sent."""
+"""The ledger: usage, cost, warnings and caps of a session; and the log of its requests."""
 
 from __future__ import annotations
 
@@ -23,138 +23,138 @@ from brim.session.request_log import (
 )
 
 CHEAP = Price(Decimal(2), Decimal(1), Decimal(10))
-"""$2 and $10 for a million tokens."""
+"""$2 and $10 per million tokens of input and output."""
 
 
-def book(ledger: Ledger, model: str = "m", category: str = "main", **given: Any) -> list[str]:
-    call = {"usage": Usage(1_000, 0, 100), "counted": 1_000, "price": CHEAP, **given}
+def record(ledger: Ledger, model: str = "m", category: str = "main", **changes: Any) -> list[str]:
+    call = {"usage": Usage(1_000, 0, 100), "counted": 1_000, "price": CHEAP, **changes}
     return ledger.record(model, category, **call)
 
 
-def test_calls_are_booked_by_model_and_category() -> None:
+def test_totals_are_by_model_and_category() -> None:
     ledger = Ledger()
-    book(ledger)
-    book(ledger, usage=Usage(2_000, 500, 50), counted=2_100)
-    book(ledger, category="summary")
-    book(ledger, model="other")
+    record(ledger)
+    record(ledger, usage=Usage(2_000, 500, 50), counted=2_100)
+    record(ledger, category="summary")
+    record(ledger, model="other")
     assert list(ledger.totals) == [("m", "main"), ("m", "summary"), ("other", "main")]
-    slot = ledger.totals["m", "main"]
-    assert (slot.calls, slot.usage, slot.counted) == (2, Usage(3_000, 500, 150), 3_100)
-    assert slot.cost == Decimal("0.003") + Decimal("0.004")
-    assert not slot.unknown
-    assert not slot.estimated
+    total = ledger.totals["m", "main"]
+    assert (total.calls, total.usage, total.counted) == (2, Usage(3_000, 500, 150), 3_100)
+    assert total.cost == Decimal("0.003") + Decimal("0.004")
+    assert not total.unknown
+    assert not total.estimated
     assert ledger.usage == Usage(5_000, 500, 350)
     assert ledger.cost == Decimal("0.013")
     assert str(ledger) == "$0.0130"
 
 
 @pytest.mark.parametrize("category", ["", "Main", "other", "goals"])
-def test_other_categories_are_refused(category: str) -> None:
+def test_an_unknown_category_raises(category: str) -> None:
     ledger = Ledger()
     with pytest.raises(InputError, match="main, summary, goal, route"):
-        book(ledger, category=category)
+        record(ledger, category=category)
     assert not ledger.totals
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_these_categories_are_taken(category: str) -> None:
-    assert book(Ledger(), category=category) == []
+def test_known_categories_are_accepted(category: str) -> None:
+    assert record(Ledger(), category=category) == []
 
 
-def test_an_empty_ledger_is_zero() -> None:
+def test_an_empty_ledger_costs_nothing() -> None:
     ledger = Ledger()
     assert (ledger.cost, ledger.usage, ledger.has_unknown_cost) == (Decimal(0), Usage(), False)
     assert str(ledger) == "$0.00"
     assert ledger.format_table() == "no calls yet"
 
 
-def test_unknown_is_not_zero_and_stays() -> None:
+def test_an_unknown_cost_is_not_zero_and_stays_unknown() -> None:
     ledger = Ledger()
-    book(ledger, price=None)
+    record(ledger, price=None)
     assert ledger.totals["m", "main"].unknown
     assert ledger.has_unknown_cost
     assert str(ledger) == "unknown"
-    book(ledger)
+    record(ledger)
     assert ledger.totals["m", "main"].unknown
     assert str(ledger) == "at least $0.0030"
 
 
-def test_half_a_price_is_an_unknown_one() -> None:
+def test_a_price_without_output_is_unknown() -> None:
     ledger = Ledger()
-    book(ledger, price=Price(input=Decimal(2)))
+    record(ledger, price=Price(input=Decimal(2)))
     assert str(ledger) == "unknown"
 
 
-def test_a_reported_cost_goes_before_the_price() -> None:
+def test_a_reported_cost_overrides_the_price() -> None:
     ledger = Ledger()
-    book(ledger, cost=Decimal("0.5"))
-    book(ledger, cost=Decimal(0))
-    book(ledger, model="unlisted", price=None, cost=Decimal("0.25"))
+    record(ledger, cost=Decimal("0.5"))
+    record(ledger, cost=Decimal(0))
+    record(ledger, model="unlisted", price=None, cost=Decimal("0.25"))
     assert ledger.cost == Decimal("0.75")
     assert not ledger.has_unknown_cost
 
 
 @pytest.mark.parametrize("reported", ["NaN", "Infinity", "-1"])
-def test_a_cost_that_cannot_be_is_not_believed(reported: str) -> None:
+def test_an_invalid_reported_cost_is_ignored(reported: str) -> None:
     ledger = Ledger()
-    book(ledger, cost=Decimal(reported))
+    record(ledger, cost=Decimal(reported))
     assert ledger.cost == Decimal("0.003")
 
 
-def test_an_answer_without_usage_is_booked_with_what_was_counted() -> None:
+def test_a_call_without_usage_is_recorded_with_estimated_tokens() -> None:
     ledger = Ledger()
-    book(ledger, usage=None, counted=1_000, counted_output=100)
-    slot = ledger.totals["m", "main"]
-    assert slot.usage == Usage(1_000, 0, 100)
-    assert slot.cost == Decimal("0.003")
-    assert slot.estimated
-    book(ledger)
+    record(ledger, usage=None, counted=1_000, counted_output=100)
+    total = ledger.totals["m", "main"]
+    assert total.usage == Usage(1_000, 0, 100)
+    assert total.cost == Decimal("0.003")
+    assert total.estimated
+    record(ledger)
     assert ledger.totals["m", "main"].estimated
 
 
-def test_warnings_come_once_each() -> None:
+def test_each_warning_is_given_once() -> None:
     ledger = Ledger(SpendingLimits(warn_at_dollars="0.006", warn_at_tokens=3_000))
-    assert book(ledger) == []
-    assert book(ledger) == ["This session has cost $0.0060; warn_at_dollars is $0.0060."]
-    assert book(ledger) == ["This session has used 3,300 tokens; warn_at_tokens is 3,000."]
-    assert book(ledger) == []
+    assert record(ledger) == []
+    assert record(ledger) == ["This session has cost $0.0060; warn_at_dollars is $0.0060."]
+    assert record(ledger) == ["This session has used 3,300 tokens; warn_at_tokens is 3,000."]
+    assert record(ledger) == []
 
 
-def test_one_call_can_give_both_warnings() -> None:
-    assert len(book(Ledger(SpendingLimits(warn_at_dollars=0.001, warn_at_tokens=1)))) == 2
+def test_one_call_can_cause_both_warnings() -> None:
+    assert len(record(Ledger(SpendingLimits(warn_at_dollars=0.001, warn_at_tokens=1)))) == 2
 
 
-def test_a_reset_zeroes_the_totals_and_arms_the_warnings() -> None:
+def test_a_reset_clears_totals_and_warnings() -> None:
     ledger = Ledger(SpendingLimits(warn_at_tokens=1_000, cap_at_dollars=1))
-    assert len(book(ledger, price=None)) == 1
+    assert len(record(ledger, price=None)) == 1
     ledger.reset()
     assert not ledger.totals
     assert (ledger.cost, ledger.has_unknown_cost, ledger.uncovered) == (Decimal(0), False, None)
-    assert len(book(ledger)) == 1
+    assert len(record(ledger)) == 1
 
 
 @pytest.mark.parametrize("name", ["warn_at_dollars", "warn_at_tokens", "cap_at_dollars"])
 @pytest.mark.parametrize("value", [-1, "-0.01", "much", "", float("nan"), "inf", True, [1]])
-def test_limits_that_make_no_sense_are_refused_by_name(name: str, value: Any) -> None:
+def test_an_invalid_limit_raises_with_its_name(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=name):
         SpendingLimits(**{name: value})
 
 
 @pytest.mark.parametrize("value", [5, 5.0, "5", "5.00", Decimal(5)])
-def test_limits_may_be_any_kind_of_number(value: Any) -> None:
+def test_limits_accept_any_number_type(value: Any) -> None:
     ledger = Ledger(
         SpendingLimits(warn_at_dollars=value, warn_at_tokens=value, cap_at_dollars=value)
     )
     assert ledger.warn_at_dollars == ledger.warn_at_tokens == ledger.cap_at_dollars == 5
 
 
-def test_a_tenth_of_a_dollar_is_exactly_that() -> None:
+def test_a_float_limit_is_converted_exactly() -> None:
     assert Ledger(SpendingLimits(cap_at_dollars=0.1)).cap_at_dollars == Decimal("0.1")
 
 
-def test_the_cap_refuses_a_call_before_it_is_sent() -> None:
+def test_check_raises_before_a_call_could_exceed_the_cap() -> None:
     ledger = Ledger(SpendingLimits(cap_at_dollars="0.01"))
-    book(ledger)
+    record(ledger)
     ledger.check("m", tokens=1_000, reply=500, price=CHEAP)
     with pytest.raises(SpendingCapError) as caught:
         ledger.check("m", tokens=1_000, reply=501, price=CHEAP)
@@ -174,62 +174,62 @@ def test_the_cap_refuses_a_call_before_it_is_sent() -> None:
     assert ledger.cost == Decimal("0.003")
 
 
-def test_without_a_cap_everything_passes() -> None:
+def test_without_a_cap_check_never_raises() -> None:
     Ledger().check("m", tokens=10**12, reply=10**12, price=CHEAP)
 
 
-def test_a_cap_of_nothing_lets_free_calls_through() -> None:
+def test_a_cap_of_zero_allows_free_calls() -> None:
     ledger = Ledger(SpendingLimits(cap_at_dollars=0))
     ledger.check("free", tokens=1_000, reply=10, price=Price(Decimal(0), None, Decimal(0)))
     with pytest.raises(SpendingCapError):
         ledger.check("m", tokens=1, reply=0, price=CHEAP)
 
 
-def test_the_worst_case_counts_a_prompt_that_is_written_to_a_dearer_cache() -> None:
+def test_the_maximum_cost_includes_more_expensive_cache_writes() -> None:
     price = Price(Decimal(2), Decimal(1), Decimal(10), Decimal("2.5"))
     assert compute_max_cost(1_000_000, 100_000, price) == Decimal("3.5")
     assert compute_max_cost(1_000_000, 100_000, CHEAP) == Decimal(3)
 
 
-def test_what_has_no_price_passes_and_the_status_says_so() -> None:
+def test_a_model_without_a_price_passes_the_check_and_is_named_as_uncovered() -> None:
     ledger = Ledger(SpendingLimits(cap_at_dollars="0.001"))
     assert ledger.uncovered is None
     ledger.check("house", tokens=10**9, reply=10**9, price=None)
-    book(ledger, model="attic", price=None)
+    record(ledger, model="attic", price=None)
     assert ledger.uncovered == (
         "The cap of $0.0010 does not cover attic, house: the price is unknown."
     )
-    book(ledger)
+    record(ledger)
     ledger.check("house", tokens=10**9, reply=10**9, price=None)
 
 
-def test_a_model_that_got_a_price_is_covered_again() -> None:
+def test_a_model_is_covered_once_its_price_is_known() -> None:
     ledger = Ledger(SpendingLimits(cap_at_dollars=1))
     ledger.check("house", tokens=1, reply=1, price=None)
     ledger.check("house", tokens=1, reply=1, price=CHEAP)
     assert ledger.uncovered is None
 
 
-def test_without_a_cap_nothing_is_uncovered() -> None:
+def test_without_a_cap_no_model_is_uncovered() -> None:
     ledger = Ledger()
-    book(ledger, price=None)
+    record(ledger, price=None)
     assert ledger.uncovered is None
 
 
-def test_a_model_that_reports_its_cost_stops_at_the_cap_without_a_price() -> None:
+def test_a_model_that_reports_its_cost_is_capped_without_a_price() -> None:
     ledger = Ledger(SpendingLimits(cap_at_dollars=1))
-    book(ledger, model="unlisted", price=None, cost=Decimal(1))
+    record(ledger, model="unlisted", price=None, cost=Decimal(1))
     ledger.check("local", tokens=1, reply=1, price=None)
     with pytest.raises(SpendingCapError, match=r"\$1.00 of \$1.00 is spent") as caught:
         ledger.check("unlisted", tokens=1, reply=1, price=None)
     assert caught.value.estimate is None
 
 
-def test_the_detail_has_a_row_for_each_slot_and_the_count_as_it_stands() -> None:
+def test_the_table_has_a_row_for_each_total_and_the_current_tokens() -> None:
     ledger = Ledger()
-    book(ledger, model="gpt-5-mini", usage=Usage(558, 100, 20), counted=498)
-    book(ledger, model="gpt-5-mini", category="summary", usage=Usage(558, 0, 20), counted=560)
-    book(ledger, model="house", usage=None, counted=1_200, counted_output=7, price=None)
+    record(ledger, model="gpt-5-mini", usage=Usage(558, 100, 20), counted=498)
+    record(ledger, model="gpt-5-mini", category="summary", usage=Usage(558, 0, 20), counted=560)
+    record(ledger, model="house", usage=None, counted=1_200, counted_output=7, price=None)
     assert ledger.format_table(1_310).splitlines() == [
         "model       category  calls        prompt  cached      completion                cost",
         "gpt-5-mini  main          1  558 ~est=498     100              20           $0.001216",
@@ -252,11 +252,11 @@ def test_the_detail_has_a_row_for_each_slot_and_the_count_as_it_stands() -> None
         (1_000, 0, "1,000"),
     ],
 )
-def test_the_count_made_before_is_shown_where_it_was_off(
+def test_the_table_shows_an_estimate_that_was_off_by_more_than_a_tenth(
     reported: int, counted: int, shown: str
 ) -> None:
     ledger = Ledger()
-    book(ledger, usage=Usage(reported, 0, 5), counted=counted)
+    record(ledger, usage=Usage(reported, 0, 5), counted=counted)
     row = ledger.format_table().splitlines()[1]
     assert f" {shown}  " in row
     assert ("~est" in row) == ("~est" in shown)
@@ -274,20 +274,20 @@ def test_the_count_made_before_is_shown_where_it_was_off(
         ("1234.5", "$1,234.50"),
     ],
 )
-def test_money_shows_the_places_that_say_something(amount: str, shown: str) -> None:
+def test_dollars_are_shown_with_their_significant_digits(amount: str, shown: str) -> None:
     assert format_dollars(Decimal(amount)) == shown
 
 
-def test_a_ledger_survives_being_saved() -> None:
+def test_a_saved_ledger_is_restored() -> None:
     ledger = Ledger(SpendingLimits(warn_at_tokens=1))
-    book(ledger, usage=Usage(1_000, 10, 5, 7, 3))
-    book(ledger, model="house", category="goal", usage=None, price=None)
+    record(ledger, usage=Usage(1_000, 10, 5, 7, 3))
+    record(ledger, model="house", category="goal", usage=None, price=None)
     saved = json.loads(json.dumps(ledger.to_dict()))
     again = Ledger(SpendingLimits(warn_at_tokens=1))
     again.restore(saved)
     assert again.totals == ledger.totals
     assert again.to_dict() == ledger.to_dict()
-    assert book(again) == []
+    assert record(again) == []
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_ledger_survives_being_saved() -> None:
         {"totals": [{"model": "m", "category": "main", "usage": 1, "cost": "1"}], "warned": []},
     ],
 )
-def test_what_was_not_saved_by_brim_is_refused(saved: Any) -> None:
+def test_invalid_saved_data_raises(saved: Any) -> None:
     with pytest.raises(InputError, match="saved costs"):
         Ledger().restore(saved)
     with pytest.raises(InputError, match="saved request log"):
@@ -308,7 +308,7 @@ def test_what_was_not_saved_by_brim_is_refused(saved: Any) -> None:
 
 
 usages = st.builds(
-    lambda fresh, cached, output: Usage(fresh + cached, cached, output),
+    lambda uncached, cached, output: Usage(uncached + cached, cached, output),
     *[st.integers(0, 10**6)] * 3,
 )
 calls = st.tuples(
@@ -321,24 +321,24 @@ calls = st.tuples(
 
 
 @given(st.lists(calls, max_size=20))
-def test_slots_add_up_to_the_totals(booked: list[Any]) -> None:
+def test_totals_add_up(recorded: list[Any]) -> None:
     ledger = Ledger()
-    for model, category, usage, counted, price in booked:
+    for model, category, usage, counted, price in recorded:
         ledger.record(model, category, usage=usage, counted=counted, price=price)
-    slots = ledger.totals.values()
-    assert sum(slot.calls for slot in slots) == len(booked)
-    assert sum((slot.cost for slot in slots), Decimal(0)) == ledger.cost
-    assert sum((slot.usage for slot in slots), Usage()) == ledger.usage
-    assert ledger.has_unknown_cost == any(price is None for *_, price in booked)
-    assert len(ledger.format_table(1).splitlines()) >= len(slots)
+    totals = ledger.totals.values()
+    assert sum(total.calls for total in totals) == len(recorded)
+    assert sum((total.cost for total in totals), Decimal(0)) == ledger.cost
+    assert sum((total.usage for total in totals), Usage()) == ledger.usage
+    assert ledger.has_unknown_cost == any(price is None for *_, price in recorded)
+    assert len(ledger.format_table(1).splitlines()) >= len(totals)
 
 
 @given(st.lists(st.tuples(usages, st.integers(0, 50_000)), max_size=30), st.integers(0, 5))
-def test_what_passes_the_check_never_passes_the_cap(
-    asked: list[tuple[Usage, int]], cap: int
+def test_calls_that_pass_the_check_never_exceed_the_cap(
+    requests: list[tuple[Usage, int]], cap: int
 ) -> None:
     ledger = Ledger(SpendingLimits(cap_at_dollars=cap))
-    for usage, reply in asked:
+    for usage, reply in requests:
         used = Usage(usage.input, usage.cached, min(usage.output, reply))
         try:
             ledger.check("m", tokens=used.input, reply=reply, price=CHEAP)
@@ -357,12 +357,12 @@ def entry(
     )
 
 
-def test_an_empty_log_has_zeros() -> None:
+def test_an_empty_log_has_zero_statistics() -> None:
     assert RequestLog().statistics() == RequestStatistics(0, 0, 0.0)
     assert RequestLog().entries == ()
 
 
-def test_the_log_keeps_a_hundred_and_counts_all() -> None:
+def test_the_log_keeps_the_last_hundred_requests_and_counts_all() -> None:
     log = RequestLog()
     for number in range(150):
         log.add(entry(number, after=250 if number % 2 else 750, trimmed=number < 30))
@@ -371,13 +371,13 @@ def test_the_log_keeps_a_hundred_and_counts_all() -> None:
     assert log.statistics() == RequestStatistics(150, 30, 0.5)
 
 
-def test_a_limit_of_nothing_has_a_defined_utilization() -> None:
+def test_a_limit_of_zero_has_a_utilization_of_zero() -> None:
     log = RequestLog()
     log.add(entry(limit=0))
     assert log.statistics() == RequestStatistics(1, 0, 0.0)
 
 
-def test_a_log_survives_being_saved() -> None:
+def test_a_saved_log_is_restored() -> None:
     log = RequestLog()
     for number in range(120):
         log.add(entry(number, trimmed=True))

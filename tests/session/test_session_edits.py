@@ -1,4 +1,4 @@
-"""A session whose user changes it: compaction, taking back, tools, fitting off."""
+"""Changes to a session by its user: compaction, rewinding, tools, models and trimming."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from brim.session.session import Session, get_driver
 POLICIES = ("steady", "thrift", "rolling", "sliding")
 
 
-def talk(policy: PolicyName = "steady", exchanges: int = 20, **settings: Any) -> Session:
+def create_session(policy: PolicyName = "steady", exchanges: int = 20, **settings: Any) -> Session:
     session = Session(
         "gpt-4o", window=4_000, reply=200, policy=policy, system="Be brief.", **settings
     )
@@ -36,46 +36,46 @@ def summarize(previous: str | None, evicted: Sequence[Mapping[str, Any]] | None)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_compaction_is_shown_before_it_is_made(policy: PolicyName) -> None:
-    session = talk(policy)
+def test_a_planned_compaction_predicts_the_size_after_it(policy: PolicyName) -> None:
+    session = create_session(policy)
     before = session.tokens
     driver = get_driver(session)
-    shown = driver.plan_compaction(0.5, with_summary=False)
-    assert shown.before == before == session.tokens
-    assert shown.plan.size < 0.65 * before
-    made = run_flow(driver.compact(shown), lambda _: None)
-    assert made.size == shown.plan.size == session.tokens
+    planned = driver.plan_compaction(0.5, with_summary=False)
+    assert planned.before == before == session.tokens
+    assert planned.plan.size < 0.65 * before
+    compacted = run_flow(driver.compact(planned), lambda _: None)
+    assert compacted.size == planned.plan.size == session.tokens
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_what_comes_after_a_compaction_goes_on_from_it(policy: PolicyName) -> None:
-    session = talk(policy)
-    made = session.compact()
+def test_later_requests_continue_from_a_compaction(policy: PolicyName) -> None:
+    session = create_session(policy)
+    compacted = session.compact()
     session.user("and now?")
     request = session.request()
-    assert request.plan.size < made.size + 30
-    assert request.plan.outcome_counts() == made.outcome_counts()
+    assert request.plan.size < compacted.size + 30
+    assert request.plan.outcome_counts() == compacted.outcome_counts()
     get_driver(session).prompt.blocks["background"] = "- (fact) the build needs make"
-    assert session.request().plan.outcome_counts() == made.outcome_counts()
+    assert session.request().plan.outcome_counts() == compacted.outcome_counts()
     restored = Session.from_dict(json.loads(json.dumps(session.to_dict())))
     assert dict(restored.request()) == dict(session.request())
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_compaction_can_sum_up_what_leaves(policy: PolicyName) -> None:
-    session = talk(policy)
+def test_a_compaction_can_summarize_the_dropped_turns(policy: PolicyName) -> None:
+    session = create_session(policy)
     session.compact(summarize=summarize)
     assert session.summary is not None
     assert session.summary.startswith("SUMMARY of ")
     session.user("and now?")
     assert "SUMMARY of " in json.dumps(session.request()["messages"])
-    # Nobody sums up what leaves by itself.
+    # The summarizer of one compaction does not become the summarizer of the session.
     assert session.summarize is None
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_compaction_can_be_taken_back(policy: PolicyName) -> None:
-    session = talk(policy)
+def test_a_compaction_can_be_undone(policy: PolicyName) -> None:
+    session = create_session(policy)
     before = dict(session.request())
     session.compact(summarize=summarize)
     session.undo_compaction()
@@ -83,7 +83,7 @@ def test_a_compaction_can_be_taken_back(policy: PolicyName) -> None:
     assert dict(session.request()) == before
 
 
-def test_nothing_to_compact_is_said() -> None:
+def test_compacting_a_short_conversation_raises() -> None:
     session = Session("gpt-4o", window=4_000)
     session.user("hi")
     with pytest.raises(InputError, match="Nothing to compact"):
@@ -91,8 +91,8 @@ def test_nothing_to_compact_is_said() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_compacted_conversation_is_cut_again_when_it_is_full(policy: PolicyName) -> None:
-    session = talk(policy)
+def test_a_compacted_conversation_is_trimmed_again_when_it_is_full(policy: PolicyName) -> None:
+    session = create_session(policy)
     session.compact()
     for number in range(80):
         session.user(f"again {number} " + "word " * 40)
@@ -101,22 +101,22 @@ def test_a_compacted_conversation_is_cut_again_when_it_is_full(policy: PolicyNam
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_turns_are_taken_back(policy: PolicyName) -> None:
-    session = talk(policy, exchanges=3)
+def test_rewind_removes_the_last_turns(policy: PolicyName) -> None:
+    session = create_session(policy, exchanges=3)
     before = dict(session.request())
     session.pin(0)
     session.user("no, wait")
     session.assistant("yes?")
-    taken = session.rewind(6)
-    assert [turn["content"] for turn in taken] == ["no, wait", "yes?"]
+    removed = session.rewind(6)
+    assert [turn["content"] for turn in removed] == ["no, wait", "yes?"]
     assert len(session) == 6
     assert session.pins == [0]
     session.unpin(0)
     assert dict(session.request()) == before
 
 
-def test_an_edit_outlives_what_is_taken_back_after_it() -> None:
-    session = talk(exchanges=60)
+def test_a_trim_is_kept_when_later_turns_are_rewound() -> None:
+    session = create_session(exchanges=60)
     session.user("one")
     prefix = session.request()["messages"][:-1]
     session.assistant("two")
@@ -128,23 +128,23 @@ def test_an_edit_outlives_what_is_taken_back_after_it() -> None:
     assert session.request()["messages"][: len(prefix)] == prefix
 
 
-def test_a_compaction_is_gone_with_the_turns_that_it_saw() -> None:
-    session = talk(exchanges=20)
+def test_rewinding_before_a_compaction_undoes_it() -> None:
+    session = create_session(exchanges=20)
     session.compact()
     session.rewind(38)
     assert session.current_plan.dropped_runs == ()
 
 
 @pytest.mark.parametrize("length", [-1, 7, "2"])
-def test_no_more_is_taken_back_than_there_is(length: Any) -> None:
-    session = talk(exchanges=3)
+def test_rewinding_to_an_invalid_length_raises(length: Any) -> None:
+    session = create_session(exchanges=3)
     with pytest.raises(InputError, match="has 6"):
         session.rewind(length)
     assert len(session) == 6
 
 
-def test_an_answer_to_what_was_taken_back_is_paid_but_not_kept() -> None:
-    session = talk(exchanges=1)
+def test_a_reply_to_a_rewound_request_is_charged_but_not_stored() -> None:
+    session = create_session(exchanges=1)
     session.user("no, wait")
     session.request()
     stream = session.receive(iter([{"choices": [{"delta": {"content": "late"}}]}]))
@@ -154,8 +154,8 @@ def test_an_answer_to_what_was_taken_back_is_paid_but_not_kept() -> None:
     assert session.ledger.total.calls == 1
 
 
-def test_without_fitting_nothing_is_left_out() -> None:
-    session = talk(exchanges=60)
+def test_with_trimming_off_a_long_conversation_raises() -> None:
+    session = create_session(exchanges=60)
     session.user("now")
     assert session.request().plan.is_trimmed
     session.trim = False
@@ -167,9 +167,9 @@ def test_without_fitting_nothing_is_left_out() -> None:
     assert session.request().plan.is_trimmed
 
 
-def test_tools_can_change() -> None:
-    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
-    session = talk(exchanges=2)
+def test_tools_can_be_changed() -> None:
+    tool = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
+    session = create_session(exchanges=2)
     before = session.tokens
     session.tools = [tool]
     assert session.request()["tools"] == [tool]
@@ -179,8 +179,8 @@ def test_tools_can_change() -> None:
     assert session.tokens == before
 
 
-def test_another_model_and_back_sends_the_same_prefix() -> None:
-    session = talk(exchanges=60)
+def test_switching_to_another_model_and_back_sends_the_same_prefix() -> None:
+    session = create_session(exchanges=60)
     session.user("one")
     before = session.request()["messages"]
     main = get_driver(session).profile
@@ -192,17 +192,17 @@ def test_another_model_and_back_sends_the_same_prefix() -> None:
     assert session.request()["messages"][: len(before)] == before
 
 
-def test_a_model_is_on_the_bill_under_its_users_name() -> None:
+def test_the_ledger_and_the_log_use_the_configured_name_of_a_model() -> None:
     session = Session("gpt-4o")
-    get_driver(session).profile = ModelProfile("gpt-4o", called="clever")
+    get_driver(session).profile = ModelProfile("gpt-4o", called="large")
     session.user("hi")
     session.request()
     session.receive({"choices": [{"message": {"role": "assistant", "content": "ho"}}]})
-    assert list(session.ledger.totals) == [("clever", "main")]
-    assert session.log.entries[0].model == "clever"
+    assert list(session.ledger.totals) == [("large", "main")]
+    assert session.log.entries[0].model == "large"
 
 
-def test_a_call_is_told_of_when_it_is_booked() -> None:
+def test_on_record_is_called_for_each_recorded_call() -> None:
     session = Session("gpt-4o")
     calls: list[tuple[str, str, SpendingTotal]] = []
     session.ledger.on_record = lambda *call: calls.append(call)
@@ -211,11 +211,11 @@ def test_a_call_is_told_of_when_it_is_booked() -> None:
     usage = {"prompt_tokens": 8, "completion_tokens": 2}
     message = {"role": "assistant", "content": "ho"}
     session.receive({"choices": [{"message": message}], "usage": usage})
-    ((model, category, slot),) = calls
-    assert (model, category, slot.tokens) == ("gpt-4o", "goal", 10)
+    ((model, category, total),) = calls
+    assert (model, category, total.tokens) == ("gpt-4o", "goal", 10)
 
 
-def test_a_day_has_a_cap_of_its_own() -> None:
+def test_a_daily_cap_limits_the_spending_of_a_day() -> None:
     spent = [Decimal("0.999")]
     price = Price(Decimal(1), Decimal(1), Decimal(1), Decimal(1))
     session = Session("gpt-4o", window=4_000, reply=1_000, price=price)
@@ -229,15 +229,15 @@ def test_a_day_has_a_cap_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kept"),
+    ("arguments", "repaired"),
     [
         ('{"a": 12', {"_raw": '{"a": 12'}),
         ("", None),
         ('{"a": 12}', None),
     ],
 )
-def test_arguments_that_broke_off_do_not_spoil_later_requests(
-    arguments: str, kept: dict[str, str] | None
+def test_truncated_arguments_are_stored_as_valid_json(
+    arguments: str, repaired: dict[str, str] | None
 ) -> None:
     session = Session("gpt-4o")
     session.user("add")
@@ -248,18 +248,18 @@ def test_arguments_that_broke_off_do_not_spoil_later_requests(
         "function": {"name": "add", "arguments": arguments},
     }
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    answer = {"choices": [{"message": message, "finish_reason": "length"}]}
-    reply = session.receive(answer)
+    response = {"choices": [{"message": message, "finish_reason": "length"}]}
+    reply = session.receive(response)
     assert reply.calls[0].arguments == arguments
-    sent = session.history[-1]["tool_calls"][0]["function"]["arguments"]
-    assert sent == (arguments if kept is None else json.dumps(kept))
+    stored = session.history[-1]["tool_calls"][0]["function"]["arguments"]
+    assert stored == (arguments if repaired is None else json.dumps(repaired))
 
 
-def test_a_mark_is_kept_and_not_sent() -> None:
+def test_a_mark_is_stored_and_not_sent() -> None:
     session = Session("gpt-4o")
-    session.user("go on", _mine=True)
-    assert session.history[0]["_mine"] is True
-    assert session.request()["messages"] == [{"role": "user", "content": "go on"}]
+    session.user("continue", _source=True)
+    assert session.history[0]["_source"] is True
+    assert session.request()["messages"] == [{"role": "user", "content": "continue"}]
     with pytest.raises(InputError, match="Invalid mark: name"):
         session.user("again", name="x")
     assert len(session) == 1

@@ -1,4 +1,4 @@
-"""Whole conversations: what goes in, what comes back, what is counted, kept and brought back."""
+"""Whole conversations: turns, responses, streams, costs, other models and saved sessions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from brim.wire.reply import Reply
 from brim.wire.templates import find_rules, find_violation
 from tests.support.strategies import Raw, history, policies, text
 
-UNKNOWN = "nobody/unheard-of"
+UNKNOWN = "example/unknown-model"
 CHEAP = Price(input=Decimal(1), cached=Decimal("0.1"), output=Decimal(10))
 CALL: Raw = {
     "id": "call_1",
@@ -34,8 +34,8 @@ CALL: Raw = {
 }
 
 
-def session(**more: Any) -> brim.Session:
-    return brim.Session("gpt-4o", **{"window": 2_001, "reply": 1, **more})
+def session(**settings: Any) -> brim.Session:
+    return brim.Session("gpt-4o", **{"window": 2_001, "reply": 1, **settings})
 
 
 def cap(dollars: float) -> SpendingLimits:
@@ -48,7 +48,7 @@ def completion(
     message: Raw = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = calls
-    answer: Raw = {
+    response: Raw = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 1,
@@ -58,19 +58,19 @@ def completion(
         ],
     }
     if tokens is not None:
-        answer["usage"] = {
+        response["usage"] = {
             "prompt_tokens": tokens,
             "completion_tokens": 7,
             "total_tokens": tokens + 7,
             "prompt_tokens_details": {"cached_tokens": tokens // 2},
         }
-    return answer
+    return response
 
 
 def chunks(*pieces: Raw, tokens: int | None = 40, finish: str | None = "stop") -> list[Any]:
-    def chunk(**more: Any) -> ChatCompletionChunk:
+    def chunk(**fields: Any) -> ChatCompletionChunk:
         base = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
-        return ChatCompletionChunk.model_validate({**base, "choices": [], **more})
+        return ChatCompletionChunk.model_validate({**base, "choices": [], **fields})
 
     out = [chunk(choices=[{"index": 0, "delta": piece, "finish_reason": None}]) for piece in pieces]
     if finish:
@@ -113,7 +113,7 @@ def anthropic_message(*blocks: Raw, stop: str = "end_turn") -> anthropic.types.M
     )
 
 
-def anthropic_events(*texts: str, whole: bool = True) -> list[Any]:
+def anthropic_events(*texts: str) -> list[Any]:
     events: list[Raw] = [
         {
             "type": "message_start",
@@ -134,16 +134,15 @@ def anthropic_events(*texts: str, whole: bool = True) -> list[Any]:
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
         for piece in texts
     ]
-    if whole:
-        events += [
-            {"type": "content_block_stop", "index": 0},
-            {
-                "type": "message_delta",
-                "delta": {"stop_reason": "end_turn", "stop_sequence": None},
-                "usage": {"output_tokens": 9},
-            },
-            {"type": "message_stop"},
-        ]
+    events += [
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+            "usage": {"output_tokens": 9},
+        },
+        {"type": "message_stop"},
+    ]
     adapter: TypeAdapter[Any] = TypeAdapter(anthropic.types.RawMessageStreamEvent)
     return [adapter.validate_python(event) for event in events]
 
@@ -151,11 +150,11 @@ def anthropic_events(*texts: str, whole: bool = True) -> list[Any]:
 # Appending
 
 
-def test_a_violation_names_the_turn_and_the_rule_and_appends_nothing() -> None:
+def test_an_invalid_turn_raises_and_is_not_appended() -> None:
     chat = session()
     chat.user("hi")
     chat.assistant(None, [CALL])
-    for wrong in (
+    for invalid in (
         {"role": "tool", "tool_call_id": "call_2", "content": "x"},
         {"role": "tool", "tool_call_id": 1, "content": "x"},
         {"role": "tool", "tool_call_id": "", "content": "x"},
@@ -171,7 +170,7 @@ def test_a_violation_names_the_turn_and_the_rule_and_appends_nothing() -> None:
         None,
     ):
         with pytest.raises(brim.MessageError, match="message 2"):
-            chat.append(wrong)  # type: ignore[arg-type]
+            chat.append(invalid)  # type: ignore[arg-type]
     assert len(chat) == 2
     chat.tool("call_1", "")
     with pytest.raises(brim.MessageError, match="call_1"):
@@ -181,7 +180,7 @@ def test_a_violation_names_the_turn_and_the_rule_and_appends_nothing() -> None:
         chat.tool("call_1", "too late")
 
 
-def test_ids_may_come_again_in_later_steps_and_results_in_any_order() -> None:
+def test_call_ids_may_repeat_and_results_may_come_in_any_order() -> None:
     chat = session()
     chat.user("hi")
     for _ in range(2):
@@ -192,7 +191,7 @@ def test_ids_may_come_again_in_later_steps_and_results_in_any_order() -> None:
     assert not chat.request().plan.warnings
 
 
-def test_two_user_turns_after_a_failed_call_are_valid() -> None:
+def test_two_user_turns_after_a_failed_request_are_valid() -> None:
     chat = session()
     chat.user("hi")
     chat.request()
@@ -200,7 +199,7 @@ def test_two_user_turns_after_a_failed_call_are_valid() -> None:
     assert [turn["role"] for turn in chat.request().messages] == ["user", "user"]
 
 
-def test_a_failed_append_leaves_the_waiting_output_waiting() -> None:
+def test_a_failed_append_keeps_the_waiting_output() -> None:
     chat = session()
     chat.add_output("listing")
     with pytest.raises(brim.MessageError):
@@ -210,7 +209,7 @@ def test_a_failed_append_leaves_the_waiting_output_waiting() -> None:
     assert get_driver(chat).joined_outputs == ""
 
 
-def test_a_system_turn_that_is_more_than_text_stays_a_turn() -> None:
+def test_a_system_turn_with_more_than_text_stays_in_the_history() -> None:
     odd = {"role": "system", "content": [{"type": "odd", "value": 1}]}
     chat = session()
     chat.append(odd)
@@ -223,7 +222,7 @@ def test_a_system_turn_that_is_more_than_text_stays_a_turn() -> None:
     assert chat.request().messages[0] == marked
 
 
-def test_what_is_given_is_never_changed_nor_shared() -> None:
+def test_inputs_are_copied_and_never_modified() -> None:
     parts: list[Raw] = [{"type": "text", "text": "hi"}]
     calls: list[Raw] = [{**CALL, "function": dict(CALL["function"])}]
     tools: list[Raw] = [
@@ -252,7 +251,7 @@ def test_what_is_given_is_never_changed_nor_shared() -> None:
 
 
 @pytest.mark.parametrize("format_", ["chat", "anthropic", "responses"])
-def test_nothing_of_brims_own_reaches_the_wire_in_any_format(format_: Any) -> None:
+def test_internal_fields_are_never_sent(format_: Any) -> None:
     chat = brim.Session("claude-sonnet-4-5", window=4_000, format=format_)
     chat.append({"role": "user", "content": "hi", "_pin": True, "_priority": 2, "_mine": 1})
     chat.add_output("listing")
@@ -266,7 +265,7 @@ def test_nothing_of_brims_own_reaches_the_wire_in_any_format(format_: Any) -> No
     assert not [key for key in _keys(dict(body)) if key.startswith("_")]
     again = chat.request(max_tokens=5_000)
     assert json.dumps(dict(again)) == json.dumps(dict(body))
-    _spoil(dict(body))
+    _modify(dict(body))
     assert json.dumps(dict(chat.request(max_tokens=5_000))) == json.dumps(dict(again))
 
 
@@ -280,39 +279,39 @@ def _keys(value: Any) -> Iterator[str]:
             yield from _keys(item)
 
 
-def _spoil(value: Any) -> None:
-    """Change all that can be changed in a body."""
+def _modify(value: Any) -> None:
+    """Modify every object and list of a body."""
     if isinstance(value, dict):
         for item in value.values():
-            _spoil(item)
-        value["spoilt"] = True
+            _modify(item)
+        value["modified"] = True
     elif isinstance(value, list):
         for item in value:
-            _spoil(item)
-        value.append("spoilt")
+            _modify(item)
+        value.append("modified")
 
 
-# Output of commands
+# Outputs of commands
 
 
-def test_output_waits_for_the_users_words_and_goes_out_before_them() -> None:
+def test_outputs_are_sent_before_the_text_of_the_next_user_turn() -> None:
     chat = session()
     chat.add_output("a.py")
     chat.add_output("b.py\n")
     chat.add_output("  \n")
     assert len(chat) == 0
-    counted = chat.tokens
+    waiting = chat.tokens
     chat.user("which one?")
     assert chat.request().messages == [
         {"role": "user", "content": "[exec output]\na.py\n\nb.py\n\n\nwhich one?"}
     ]
-    assert chat.tokens > counted > 3
-    chat.user("go on")
-    assert chat.request().messages[1] == {"role": "user", "content": "go on"}
+    assert chat.tokens > waiting > 3
+    chat.user("continue")
+    assert chat.request().messages[1] == {"role": "user", "content": "continue"}
     assert chat.history[0]["content"] == "which one?"
 
 
-def test_output_beside_parts_is_a_part_of_its_own() -> None:
+def test_an_output_before_content_parts_is_a_separate_part() -> None:
     chat = session()
     chat.add_output("a.py")
     chat.user([{"type": "text", "text": "which one?"}])
@@ -325,18 +324,18 @@ def test_output_beside_parts_is_a_part_of_its_own() -> None:
 @pytest.mark.parametrize("limit", [0, 10, 60, 2_000])
 def test_a_long_output_is_clipped_to_a_fifth_of_the_limit(limit: int) -> None:
     chat = session(window=limit + 1)
-    text_ = chat.add_output("line of output\n" * 5_000, path="/tmp/whole.txt")
+    text_ = chat.add_output("line of output\n" * 5_000, path="/tmp/output.txt")
     assert get_driver(chat).count_text(text_) <= max(
-        limit * 0.2, get_driver(chat).count_text("[the whole output: /tmp/whole.txt]")
+        limit * 0.2, get_driver(chat).count_text("[the whole output: /tmp/output.txt]")
     )
-    assert "/tmp/whole.txt" in text_
+    assert "/tmp/output.txt" in text_
     assert get_driver(chat).joined_outputs == text_
     if limit == 2_000:
         assert text_.startswith("line of output")
         assert get_driver(chat).count_text(text_) > 200
 
 
-def test_old_output_is_cut_like_a_result_and_the_words_stay() -> None:
+def test_old_outputs_are_clipped_and_the_text_of_the_user_is_kept() -> None:
     chat = session()
     chat.user("begin")
     for number in range(12):
@@ -345,26 +344,26 @@ def test_old_output_is_cut_like_a_result_and_the_words_stay() -> None:
         chat.assistant("fine")
         plan = chat.request().plan
     assert plan.outcome_counts().get("clipped")
-    said = json.dumps(chat.request().messages)
+    sent = json.dumps(chat.request().messages)
     for decision in plan.decisions:
         if decision.role == "user" and decision.outcome == "clipped":
-            assert chat.history[decision.index]["content"] in said
+            assert chat.history[decision.index]["content"] in sent
 
 
-def test_an_output_is_text() -> None:
+def test_an_output_must_be_text() -> None:
     with pytest.raises(brim.InputError, match="text"):
         session().add_output(b"bytes")  # type: ignore[arg-type]
 
 
-# What comes back
+# Responses
 
 
-def test_a_completion_of_the_openai_library() -> None:
+def test_receive_accepts_a_completion_of_the_openai_library() -> None:
     chat = session()
     chat.user("hi")
     chat.request()
-    given_ = ChatCompletion.model_validate(completion("Hello.", 100))
-    reply = chat.receive(given_)
+    response = ChatCompletion.model_validate(completion("Hello.", 100))
+    reply = chat.receive(response)
     assert isinstance(reply, Reply)
     assert reply.text == "Hello."
     assert chat.history[-1] == {"role": "assistant", "content": "Hello."}
@@ -373,7 +372,7 @@ def test_a_completion_of_the_openai_library() -> None:
     assert chat.request().messages[1] == {"role": "assistant", "content": "Hello."}
 
 
-def test_a_call_of_the_openai_library_is_answered() -> None:
+def test_a_tool_call_of_the_openai_library_accepts_its_result() -> None:
     chat = session()
     chat.user("ls")
     chat.request()
@@ -386,7 +385,7 @@ def test_a_call_of_the_openai_library_is_answered() -> None:
     ]
 
 
-def test_a_message_of_the_anthropic_library_comes_back_as_it_was() -> None:
+def test_a_message_of_the_anthropic_library_is_sent_back_unchanged() -> None:
     chat = brim.Session("claude-sonnet-4-5", format="anthropic", system="Be brief.")
     chat.user("ls")
     body = chat.request()
@@ -405,7 +404,7 @@ def test_a_message_of_the_anthropic_library_comes_back_as_it_was() -> None:
     assert again[2]["content"][0]["tool_use_id"] == "toolu_1"
 
 
-def test_a_response_of_the_openai_library() -> None:
+def test_receive_accepts_a_response_of_the_openai_library() -> None:
     chat = brim.Session("gpt-4o", format="responses")
     chat.user("ls")
     chat.request()
@@ -417,7 +416,7 @@ def test_a_response_of_the_openai_library() -> None:
         "arguments": "{}",
         "status": "completed",
     }
-    given_ = Response.model_validate(
+    response = Response.model_validate(
         {
             "id": "resp_1",
             "object": "response",
@@ -437,7 +436,7 @@ def test_a_response_of_the_openai_library() -> None:
             },
         }
     )
-    chat.receive(given_)
+    chat.receive(response)
     chat.tool("call_1", "a.py")
     assert [item.get("type", "message") for item in chat.request().messages] == [
         "message",
@@ -447,20 +446,20 @@ def test_a_response_of_the_openai_library() -> None:
     assert chat.usage == Usage(input=30, output=4)
 
 
-def test_json_is_taken_and_what_is_no_answer_is_refused() -> None:
+def test_receive_accepts_json_and_rejects_other_values() -> None:
     chat = session()
     chat.user("hi")
     chat.request()
-    for wrong in ("text", b"x", 7, None, {}, {"error": {"message": "no"}}):
+    for invalid in ("text", b"x", 7, None, {}, {"error": {"message": "no"}}):
         with pytest.raises(brim.BrimError):
-            get_driver(chat).receive(wrong)
+            get_driver(chat).receive(invalid)
     assert len(chat) == 1
     assert chat.receive(completion("yes", 10)).text == "yes"
     assert chat.ledger.total.calls == 1
 
 
 @pytest.mark.parametrize("content", [None, ""])
-def test_an_empty_reply_is_stored_marked_and_left_out(content: str | None) -> None:
+def test_an_empty_reply_is_stored_with_a_mark_and_not_sent(content: str | None) -> None:
     chat = session()
     chat.user("hi")
     chat.request()
@@ -485,14 +484,14 @@ def test_an_empty_reply_is_stored_marked_and_left_out(content: str | None) -> No
 # Streams
 
 
-def test_a_stream_passes_its_chunks_through_and_is_kept_at_its_end() -> None:
+def test_a_stream_yields_its_chunks_and_is_recorded_when_it_ends() -> None:
     chat = session()
     chat.user("hi")
     chat.request()
-    given_ = chunks({"role": "assistant", "content": "Hel"}, {"content": "lo."})
+    received = chunks({"role": "assistant", "content": "Hel"}, {"content": "lo."})
     replies: list[Reply] = []
-    stream = get_driver(chat).receive(iter(given_), replies.append)
-    assert list(stream) == given_
+    stream = get_driver(chat).receive(iter(received), replies.append)
+    assert list(stream) == received
     assert [reply.text for reply in replies] == ["Hello."]
     assert chat.history[-1] == {"role": "assistant", "content": "Hello."}
     assert chat.usage == Usage(input=40, output=3)
@@ -500,7 +499,7 @@ def test_a_stream_passes_its_chunks_through_and_is_kept_at_its_end() -> None:
     assert chat.ledger.total.calls == 1
 
 
-def test_only_the_texts_of_a_stream() -> None:
+def test_texts_yields_only_the_texts_of_a_stream() -> None:
     chat = session()
     chat.user("hi")
     chat.request()
@@ -510,7 +509,7 @@ def test_only_the_texts_of_a_stream() -> None:
     assert chat.usage == Usage(input=33, output=9)
 
 
-def test_a_streamed_call_is_answered() -> None:
+def test_a_streamed_tool_call_accepts_its_result() -> None:
     chat = session()
     chat.user("ls")
     chat.request()
@@ -519,7 +518,7 @@ def test_a_streamed_call_is_answered() -> None:
     assert chat.request().messages[1]["tool_calls"] == [CALL]
 
 
-def test_a_stream_that_is_left_after_its_end_keeps_its_call() -> None:
+def test_a_stream_closed_after_its_finish_reason_keeps_its_tool_call() -> None:
     chat = session()
     chat.user("ls")
     chat.request()
@@ -532,7 +531,7 @@ def test_a_stream_that_is_left_after_its_end_keeps_its_call() -> None:
 
 
 @pytest.mark.parametrize("seen", [0, 1, 2])
-def test_a_stream_that_is_left_early_is_kept_as_far_as_it_came(seen: int) -> None:
+def test_a_stream_closed_early_keeps_the_received_text(seen: int) -> None:
     chat = session()
     chat.user("hi")
     chat.request()
@@ -543,14 +542,14 @@ def test_a_stream_that_is_left_early_is_kept_as_far_as_it_came(seen: int) -> Non
     assert len(chat) == 2
     assert (chat.history[-1].get("content") or "") == ["", "Hel", "Hello."][seen]
     assert chat.history[-1].get("_empty", False) is (seen == 0)
-    slot = chat.ledger.total
-    assert (slot.calls, slot.estimated) == (1, True)
-    assert slot.usage.input == slot.counted > 0
-    chat.user("go on")
+    total = chat.ledger.total
+    assert (total.calls, total.estimated) == (1, True)
+    assert total.usage.input == total.counted > 0
+    chat.user("continue")
     assert chat.request().plan.fits
 
 
-def test_a_call_that_broke_off_is_not_kept() -> None:
+def test_an_interrupted_tool_call_is_not_stored() -> None:
     chat = session()
     chat.user("ls")
     chat.request()
@@ -559,24 +558,24 @@ def test_a_call_that_broke_off_is_not_kept() -> None:
         next(stream)
     stream.close()
     assert chat.history[-1] == {"role": "assistant", "content": "Let me see."}
-    chat.user("go on")
+    chat.user("continue")
 
 
-def test_a_stream_that_breaks_is_kept_and_the_error_goes_on() -> None:
-    def broken() -> Iterator[Any]:
+def test_a_stream_that_fails_is_recorded_and_its_error_is_raised() -> None:
+    def fail() -> Iterator[Any]:
         yield from chunks({"content": "Hel"}, finish=None, tokens=None)
-        raise ConnectionError("gone")
+        raise ConnectionError("reset")
 
     chat = session()
     chat.user("hi")
     chat.request()
     with pytest.raises(ConnectionError):
-        list(chat.receive(broken()))
+        list(chat.receive(fail()))
     assert chat.history[-1]["content"] == "Hel"
     assert chat.ledger.total.calls == 1
 
 
-def test_a_stream_that_ends_in_an_error_keeps_no_call() -> None:
+def test_a_stream_that_ends_with_an_error_event_keeps_no_tool_call() -> None:
     chat = session()
     chat.user("ls")
     chat.request()
@@ -586,29 +585,29 @@ def test_a_stream_that_ends_in_an_error_keeps_no_call() -> None:
     assert chat.history[-1]["_empty"] is True
 
 
-async def _drip(given_: list[Any], closed: list[bool]) -> AsyncIterator[Any]:
+async def _stream(chunks_: list[Any], closed: list[bool]) -> AsyncIterator[Any]:
     try:
-        for item in given_:
+        for item in chunks_:
             await asyncio.sleep(0)
             yield item
     finally:
         closed.append(True)
 
 
-def test_an_async_stream_does_the_same() -> None:
+def test_an_async_stream_is_recorded_when_it_ends() -> None:
     async def main() -> None:
         chat, closed = session(), list[bool]()
         chat.user("hi")
         chat.request()
-        given_ = chunks({"content": "Hel"}, {"content": "lo."})
-        stream = chat.receive(_drip(given_, closed))
-        assert [chunk async for chunk in stream] == given_
+        received = chunks({"content": "Hel"}, {"content": "lo."})
+        stream = chat.receive(_stream(received, closed))
+        assert [chunk async for chunk in stream] == received
         assert chat.history[-1]["content"] == "Hello."
         assert chat.usage == Usage(input=40, output=3)
 
         chat.user("and?")
         chat.request()
-        stream = chat.receive(_drip(anthropic_events("So", " it", " is."), closed))
+        stream = chat.receive(_stream(anthropic_events("So", " it", " is."), closed))
         assert [piece async for piece in stream.texts()] == ["So", " it", " is."]
         assert chat.history[-1]["content"] == "So it is."
         assert closed == [True, True]
@@ -617,12 +616,12 @@ def test_an_async_stream_does_the_same() -> None:
 
 
 @pytest.mark.parametrize("seen", [0, 1, 3])
-def test_an_async_stream_that_is_left_early_is_kept_and_closed(seen: int) -> None:
+def test_an_async_stream_closed_early_is_recorded_and_closes_its_source(seen: int) -> None:
     async def main() -> None:
         chat, closed = session(), list[bool]()
         chat.user("hi")
         chat.request()
-        stream = chat.receive(_drip(chunks({"content": "Hel"}, {"content": "lo."}), closed))
+        stream = chat.receive(_stream(chunks({"content": "Hel"}, {"content": "lo."}), closed))
         for _ in range(seen):
             await anext(stream)
         await stream.aclose()
@@ -634,7 +633,7 @@ def test_an_async_stream_that_is_left_early_is_kept_and_closed(seen: int) -> Non
     asyncio.run(main())
 
 
-def test_a_cancelled_async_stream_is_kept() -> None:
+def test_a_cancelled_async_stream_is_recorded() -> None:
     async def main() -> None:
         chat = session()
         chat.user("hi")
@@ -644,11 +643,11 @@ def test_a_cancelled_async_stream_is_kept() -> None:
             yield chunks({"content": "Hel"}, finish=None, tokens=None)[0]
             await asyncio.sleep(60)
 
-        async def reading() -> None:
+        async def read() -> None:
             async for _ in chat.receive(endless()):
                 pass
 
-        task = asyncio.create_task(reading())
+        task = asyncio.create_task(read())
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -658,23 +657,23 @@ def test_a_cancelled_async_stream_is_kept() -> None:
     asyncio.run(main())
 
 
-# What it took
+# Usage and cost
 
 
-def test_a_missing_usage_is_booked_as_estimated_with_all_that_was_said() -> None:
+def test_a_reply_without_usage_is_recorded_with_estimated_tokens() -> None:
     chat = session(window=20_000)
     chat.user("hi")
     plan = chat.request().plan
     arguments = json.dumps({"text": "word " * 4_000})
     call = {**CALL, "function": {"name": "run", "arguments": arguments}}
     chat.receive(completion(None, None, [call]))
-    slot = chat.ledger.total
-    assert slot.estimated
-    assert slot.usage.input == plan.size
-    assert slot.usage.output > 4_000
+    total = chat.ledger.total
+    assert total.estimated
+    assert total.usage.input == plan.size
+    assert total.usage.output > 4_000
 
 
-def test_a_hundred_and_fifty_requests_are_counted_and_a_hundred_kept() -> None:
+def test_the_log_counts_all_requests_and_keeps_the_last_hundred() -> None:
     times = iter(range(1_000))
     chat = session()
     get_driver(chat).clock = lambda: float(next(times))
@@ -699,12 +698,12 @@ def test_a_hundred_and_fifty_requests_are_counted_and_a_hundred_kept() -> None:
     assert chat.ledger.totals["gpt-4o", "goal"].calls == 150
 
 
-def test_slots_are_by_model_and_category_and_unknown_is_sticky() -> None:
+def test_totals_are_by_model_and_category_and_an_unknown_cost_stays_unknown() -> None:
     chat = session(window=100_000, price=CHEAP)
     chat.user("hi")
     chat.request()
     chat.receive(completion("a", 100))
-    assert chat.cost == Decimal("0.000125")  # 50 fresh, 50 cached at a tenth, 7 of answer
+    assert chat.cost == Decimal("0.000125")  # 50 uncached, 50 cached at a tenth, 7 of output
     assert not chat.ledger.has_unknown_cost
     chat.switch(UNKNOWN, window=100_000)
     chat.user("hi")
@@ -721,7 +720,7 @@ def test_slots_are_by_model_and_category_and_unknown_is_sticky() -> None:
         chat.request(category="banana")  # type: ignore[arg-type]
 
 
-def test_the_price_is_that_of_the_model_that_was_asked() -> None:
+def test_a_reply_is_charged_at_the_price_of_the_model_that_was_called() -> None:
     chat = session(window=100_000, price=CHEAP)
     chat.user("hi")
     chat.request()
@@ -733,7 +732,7 @@ def test_the_price_is_that_of_the_model_that_was_asked() -> None:
     assert chat.ledger.totals["gpt-4o-mini", "summary"].cost < Decimal("0.001")
 
 
-def test_warnings_come_once_each_and_again_after_the_cost_is_reset() -> None:
+def test_each_warning_is_given_once_and_again_after_the_ledger_is_reset() -> None:
     limits = SpendingLimits(warn_at_dollars=0.0002, warn_at_tokens=300)
     chat = session(price=CHEAP, limits=limits)
     for _ in range(6):
@@ -754,7 +753,7 @@ def test_warnings_come_once_each_and_again_after_the_cost_is_reset() -> None:
     assert len(chat.warnings) == 2
 
 
-def test_the_cap_refuses_before_sending_and_nothing_is_logged() -> None:
+def test_a_request_that_could_exceed_the_cap_raises_and_is_not_logged() -> None:
     chat = session(window=10_000, reply=1_000, price=CHEAP, limits=cap(0.0105))
     chat.user("hi")
     chat.request()
@@ -769,7 +768,7 @@ def test_the_cap_refuses_before_sending_and_nothing_is_logged() -> None:
     assert chat.request().messages[-1]["content"] == "again"
 
 
-def test_the_cap_looks_at_the_answer_that_is_asked_for() -> None:
+def test_the_cap_covers_the_reply_limit_of_the_request() -> None:
     chat = session(window=100_000, reply=1_000, price=CHEAP, limits=cap(0.05))
     chat.user("hi")
     chat.request()
@@ -780,14 +779,14 @@ def test_the_cap_looks_at_the_answer_that_is_asked_for() -> None:
         chat.request(max_completion_tokens=50_000)
 
 
-def test_where_the_price_is_unknown_the_cap_says_that_it_does_not_cover_it() -> None:
+def test_the_ledger_names_a_model_without_a_price_as_not_covered_by_the_cap() -> None:
     chat = brim.Session(UNKNOWN, window=10_000, limits=cap(0))
     chat.user("hi")
     chat.request()
     assert UNKNOWN in (chat.ledger.uncovered or "")
 
 
-def test_a_reset_keeps_prompt_memory_project_totals_and_warnings() -> None:
+def test_a_reset_keeps_prompt_blocks_totals_and_warnings() -> None:
     limits = SpendingLimits(warn_at_tokens=1)
     chat = session(system="Be brief.", price=CHEAP, limits=limits, summarize=lambda *_: "NOTES")
     prompt = get_driver(chat).prompt
@@ -816,7 +815,7 @@ def test_a_reset_keeps_prompt_memory_project_totals_and_warnings() -> None:
 # Pins, recall and other models
 
 
-def test_a_pinned_turn_stays_and_an_unpinned_one_may_go() -> None:
+def test_a_pinned_turn_is_kept_until_it_is_unpinned() -> None:
     chat = session()
     for turn in history("u20 " + "a60 u60 " * 30):
         chat.append(turn)
@@ -826,34 +825,34 @@ def test_a_pinned_turn_stays_and_an_unpinned_one_may_go() -> None:
         for decision in chat.request().plan.decisions
         if decision.outcome == "dropped"
     )
-    words = json.dumps(chat.history[middle]["content"])[1:-1]
-    assert words not in kept
+    content = json.dumps(chat.history[middle]["content"])[1:-1]
+    assert content not in kept
     chat.pin(middle)
     assert chat.pins == [middle]
-    assert words in json.dumps(chat.request().messages)
+    assert content in json.dumps(chat.request().messages)
     chat.unpin(middle)
     assert chat.pins == []
     assert json.dumps(chat.request().messages) == kept
-    for wrong in (-1, len(chat), "1"):
+    for invalid in (-1, len(chat), "1"):
         with pytest.raises(brim.InputError, match="does not exist"):
-            chat.pin(wrong)  # type: ignore[arg-type]
+            chat.pin(invalid)  # type: ignore[arg-type]
 
 
-def test_recall_brings_a_turn_back_and_the_prefix_stays() -> None:
+def test_recall_sends_a_dropped_turn_again_and_keeps_the_prefix() -> None:
     chat = session()
     for turn in history("u20 " + "c9 r90 " * 30):
         chat.append(turn)
     before = chat.request().messages
-    gone = next(
+    dropped = next(
         decision
         for decision in chat.request().plan.decisions
         if decision.outcome == "dropped" and decision.role == "tool"
     )
-    whole = chat.history[gone.index]["content"]
-    assert chat.recall(gone.index) == f"[turn {gone.index}, tool]\n{whole}"
+    content = chat.history[dropped.index]["content"]
+    assert chat.recall(dropped.index) == f"[turn {dropped.index}, tool]\n{content}"
     chat.user("look again")
     after = chat.request().messages
-    assert whole in after[-1]["content"]
+    assert content in after[-1]["content"]
     if after[: len(before)] != before:
         assert chat.request().plan.trim_id
     with pytest.raises(brim.InputError, match="no text"):
@@ -862,7 +861,9 @@ def test_recall_brings_a_turn_back_and_the_prefix_stays() -> None:
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
 @pytest.mark.parametrize("summarize", [None, lambda *_: "NOTES"])
-def test_with_a_larger_window_everything_comes_back(policy: PolicyName, summarize: Any) -> None:
+def test_after_a_switch_to_a_larger_window_all_turns_are_sent_again(
+    policy: PolicyName, summarize: Any
+) -> None:
     chat = session(window=100_000, policy=policy)
     turns = history("u20 " + "c9 r200 a30 u60 " * 30)
     for turn in turns:
@@ -881,7 +882,7 @@ def test_with_a_larger_window_everything_comes_back(policy: PolicyName, summariz
         assert not again.request().plan.is_trimmed
 
 
-def test_after_a_switch_counts_window_template_and_price_follow() -> None:
+def test_a_switch_changes_counts_window_and_template() -> None:
     chat = brim.Session("gpt-4o", system="Be brief.")
     for turn in history("u9 c9 r9 u9"):
         chat.append(turn)
@@ -909,7 +910,7 @@ def test_a_template_can_be_named() -> None:
     assert find_violation(chat.request().messages, find_rules("gemma")) is None
 
 
-def test_without_a_window_the_library_says_so_and_still_counts() -> None:
+def test_an_unknown_window_raises_on_request_but_not_on_counting() -> None:
     chat = brim.Session(UNKNOWN)
     chat.user("hi")
     assert get_driver(chat).count_text("hello there") > 0
@@ -919,7 +920,7 @@ def test_without_a_window_the_library_says_so_and_still_counts() -> None:
     assert chat.request().messages
 
 
-def test_numbers_as_they_stand_never_raise() -> None:
+def test_tokens_and_room_never_raise() -> None:
     chat = session(window=101, policy=resolve_policy("sliding", max_turns=2))
     for turn in history("u20 a20 u400 a9"):
         chat.append(turn)
@@ -930,14 +931,14 @@ def test_numbers_as_they_stand_never_raise() -> None:
     assert len(chat) == 4
 
 
-# From one run to the next
+# Saved sessions
 
 
-def resumed(chat: brim.Session, **settings_: Any) -> brim.Session:
+def restore(chat: brim.Session, **settings_: Any) -> brim.Session:
     return brim.Session.from_dict(json.loads(json.dumps(chat.to_dict())), **settings_)
 
 
-def scribe(previous: str | None, evicted: Any) -> str:
+def summarize(previous: str | None, evicted: Any) -> str:
     return f"{previous or 'NOTES'}+{len(evicted or ())}"
 
 
@@ -952,22 +953,22 @@ def scribe(previous: str | None, evicted: Any) -> str:
 )
 @example("thrift", UNKNOWN, True, False, "Be brief. " * 40, None, 26)
 @settings(max_examples=60)
-def test_a_session_goes_on_alike_after_being_written_down(
+def test_a_restored_session_continues_with_the_same_requests(
     policy: PolicyName,
     model: str,
-    summing: bool,
+    with_summary: bool,
     with_tools: bool,
     system: str,
     share: float | None,
     seed: int,
 ) -> None:
-    given_: Any = {"summarize": scribe} if summing else {}
+    settings_: Any = {"summarize": summarize} if with_summary else {}
     tools = [{"type": "function", "function": {"name": "run"}}] if with_tools else None
     chat = brim.Session(
-        model, window=2_001, reply=1, policy=policy, system=system, tools=tools, **given_
+        model, window=2_001, reply=1, policy=policy, system=system, tools=tools, **settings_
     )
     chat.user(text(20, seed))
-    other = resumed(chat, **given_)
+    other = restore(chat, **settings_)
     for number in range(24):
         kind = (seed >> number) % 3
         for one in (chat, other):
@@ -987,26 +988,26 @@ def test_a_session_goes_on_alike_after_being_written_down(
         for one in (chat, other):
             one.receive(completion(text(9, number), tokens))
         assert other.summary == chat.summary
-        other = resumed(other if number % 2 else chat, **given_)
+        other = restore(other if number % 2 else chat, **settings_)
         assert other.history == chat.history
         assert other.usage == chat.usage
         assert other.log.statistics() == chat.log.statistics()
         assert other.tokens == chat.tokens
 
 
-def test_settings_go_before_what_was_written_down() -> None:
+def test_settings_override_saved_settings() -> None:
     chat = session(system="Be brief.")
     for turn in history("u20 " + "a60 u60 " * 30):
         chat.append(turn)
     assert chat.request().plan.is_trimmed
-    larger = resumed(chat, window=100_000)
+    larger = restore(chat, window=100_000)
     assert not larger.request().plan.is_trimmed
-    other = resumed(chat, policy="sliding")
+    other = restore(chat, policy="sliding")
     assert other.request().plan.policy == "sliding"
-    assert resumed(chat, system="Speak.").request().messages[0]["content"] == "Speak."
+    assert restore(chat, system="Explain.").request().messages[0]["content"] == "Explain."
 
 
-def test_everything_of_a_session_is_written_down() -> None:
+def test_to_dict_saves_the_whole_session() -> None:
     policy = resolve_policy("rolling", keep_recent=2, max_turns=9)
     chat = session(system="", policy=policy, cache_marks=True)
     chat.append({"role": "developer", "content": "Be brief."})
@@ -1015,7 +1016,7 @@ def test_everything_of_a_session_is_written_down() -> None:
     chat.user("hi")
     chat.add_output("waiting")
     chat.pin(0)
-    again = resumed(chat)
+    again = restore(chat)
     assert again.to_dict() == chat.to_dict()
     assert again.request().messages == chat.request().messages
     assert again.request().messages[0]["role"] == "developer"
@@ -1024,7 +1025,7 @@ def test_everything_of_a_session_is_written_down() -> None:
 
 
 @pytest.mark.parametrize(
-    "nonsense",
+    "data",
     [
         {},
         {"version": 1},
@@ -1034,16 +1035,16 @@ def test_everything_of_a_session_is_written_down() -> None:
         "x",
     ],
 )
-def test_what_cannot_be_read_is_refused(nonsense: Any) -> None:
+def test_invalid_saved_data_raises(data: Any) -> None:
     with pytest.raises(brim.InputError):
-        brim.Session.from_dict(nonsense)
+        brim.Session.from_dict(data)
 
 
 @pytest.mark.parametrize(
     "key", ["settings", "turns", "composer", "ledger", "log", "blocks", "policy"]
 )
 @pytest.mark.parametrize("value", [None, 7, "x", [7], {"a": 1}])
-def test_a_spoilt_part_is_refused(key: str, value: Any) -> None:
+def test_an_invalid_part_of_saved_data_raises(key: str, value: Any) -> None:
     chat = session()
     chat.user("hi")
     data = chat.to_dict()
@@ -1052,7 +1053,7 @@ def test_a_spoilt_part_is_refused(key: str, value: Any) -> None:
         brim.Session.from_dict(data)
 
 
-def test_a_policy_of_ones_own_cannot_be_written_down() -> None:
+def test_a_session_with_custom_passes_cannot_be_saved() -> None:
     from brim.fitting.passes import drop_oldest
 
     chat = session(policy=[drop_oldest])
@@ -1061,10 +1062,10 @@ def test_a_policy_of_ones_own_cannot_be_written_down() -> None:
         chat.to_dict()
 
 
-# Large things count
+# Counts and limits
 
 
-def test_long_arguments_and_short_turns_count() -> None:
+def test_tool_arguments_and_short_turns_are_counted() -> None:
     chat = session(window=100_000)
     chat.user("hi")
     small = chat.tokens
@@ -1075,29 +1076,29 @@ def test_long_arguments_and_short_turns_count() -> None:
     assert chat.tokens > 8_000
 
 
-def test_a_larger_answer_is_lowered_to_what_is_left_and_none_is_added() -> None:
+def test_max_tokens_is_lowered_to_the_room_left_and_never_added() -> None:
     chat = brim.Session("gpt-4o", window=4_000, reply=500)
     chat.user("hi")
     assert "max_tokens" not in chat.request()
-    asked = chat.request(max_tokens=50_000)
-    assert asked["max_tokens"] == 4_000 - asked.plan.size
+    request = chat.request(max_tokens=50_000)
+    assert request["max_tokens"] == 4_000 - request.plan.size
     assert chat.request(max_tokens=100)["max_tokens"] == 100
 
 
-def test_what_is_counted_exactly_is_cut_alike_whatever_is_reported() -> None:
-    plain, told = session(), session()
+def test_reported_usage_does_not_change_trims_if_the_count_is_exact() -> None:
+    unreported, reported = session(), session()
     for number in range(60):
-        for chat in (plain, told):
+        for chat in (unreported, reported):
             chat.user(text(20, number))
-        sent = plain.request()
-        assert told.request().messages == sent.messages
-        plain.receive(completion("ok"))
-        told.receive(completion("ok", sent.plan.size + (-5, 0, 9)[number % 3]))
+        sent = unreported.request()
+        assert reported.request().messages == sent.messages
+        unreported.receive(completion("ok"))
+        reported.receive(completion("ok", sent.plan.size + (-5, 0, 9)[number % 3]))
 
 
 @pytest.mark.parametrize("model", [UNKNOWN, "gpt-4o"])
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
-def test_a_server_that_leaves_out_what_it_had_cached_is_not_believed(
+def test_usage_that_excludes_cached_tokens_does_not_cause_an_overflow(
     model: str, policy: PolicyName
 ) -> None:
     tools = [{"type": "function", "function": {"name": "run"}}]
@@ -1109,7 +1110,7 @@ def test_a_server_that_leaves_out_what_it_had_cached_is_not_believed(
         chat.receive(completion("ok", 12))
 
 
-def test_a_stream_that_ends_after_a_reset_is_booked_and_not_appended() -> None:
+def test_a_stream_that_ends_after_a_reset_is_charged_and_not_appended() -> None:
     chat = session()
     chat.user("hi")
     chat.request()
@@ -1122,7 +1123,7 @@ def test_a_stream_that_ends_after_a_reset_is_booked_and_not_appended() -> None:
 
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
-def test_a_vocabulary_denser_by_no_more_than_the_margin_fits_before_any_report(
+def test_without_reported_usage_the_margin_covers_a_denser_tokenizer(
     policy: PolicyName,
 ) -> None:
     chat = brim.Session(UNKNOWN, window=2_001, reply=1, policy=policy)
@@ -1130,18 +1131,18 @@ def test_a_vocabulary_denser_by_no_more_than_the_margin_fits_before_any_report(
         chat.user(f"{number} the budget of the parser reads a file, and writes another one")
         request = chat.request()
         assert 1.25 * brim.count(request.messages, model="gpt-4o") <= 2_000
-        chat.assistant("so it is")
+        chat.assistant("yes it does")
     assert request.plan.is_trimmed
 
 
-class Failing:
+class FailingTokenizer:
     name = "failing"
 
     def count(self, text: str) -> int:
         raise RuntimeError(text)
 
 
-def test_a_tokenizer_that_raises_does_not_end_the_session() -> None:
-    chat = brim.Session(UNKNOWN, window=2_001, reply=1, tokenizer=Failing())
+def test_a_session_survives_a_tokenizer_that_raises() -> None:
+    chat = brim.Session(UNKNOWN, window=2_001, reply=1, tokenizer=FailingTokenizer())
     chat.user("hi")
     assert chat.request().messages == [{"role": "user", "content": "hi"}]

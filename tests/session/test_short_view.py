@@ -1,3 +1,5 @@
+"""ShortView: the last turns, shortened, for small models."""
+
 from __future__ import annotations
 
 import json
@@ -14,11 +16,12 @@ from tests.support.strategies import Raw, histories, history
 
 
 def roles(turns: Any) -> str:
+    """Return the initials of the roles."""
     return "".join(turn["role"][0] for turn in turns)
 
 
 @pytest.mark.parametrize(
-    ("sketch", "keep", "left"),
+    ("sketch", "keep_turns", "expected"),
     [
         ("u1", 2, "u"),
         ("u1 a1 u1", 2, "au"),
@@ -36,34 +39,34 @@ def roles(turns: Any) -> str:
         ("", 2, ""),
     ],
 )
-def test_the_last_turns_with_their_call_and_the_last_user(
-    sketch: str, keep: int, left: str
+def test_the_view_has_the_last_turns_with_their_calls_and_the_last_user_turn(
+    sketch: str, keep_turns: int, expected: str
 ) -> None:
-    assert roles(ShortView(keep).shorten(history(sketch))) == left
+    assert roles(ShortView(keep_turns).shorten(history(sketch))) == expected
 
 
-@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "2", None])
-def test_numbers_below_one_are_refused(wrong: Any) -> None:
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "2", None])
+def test_settings_must_be_positive_integers(value: Any) -> None:
     with pytest.raises(brim.InputError, match="keep_turns"):
-        ShortView(keep_turns=wrong)
+        ShortView(keep_turns=value)
     with pytest.raises(brim.InputError, match="max_turn_chars"):
-        ShortView(max_turn_chars=wrong)
+        ShortView(max_turn_chars=value)
 
 
-def test_what_the_user_said_stays_whole_and_the_rest_is_cut_to_its_end() -> None:
+def test_user_text_is_kept_and_other_text_is_shortened_to_its_end() -> None:
     turns: list[Raw] = [
         {"role": "user", "content": "x" * 900, "_output": "o" * 900 + "end"},
         {"role": "assistant", "content": "a" * 900 + "end"},
         {"role": "tool", "tool_call_id": "1", "content": "r" * 900 + "end"},
     ]
-    user, said, result = ShortView(3).shorten(turns)
+    user, assistant, result = ShortView(3).shorten(turns)
     assert user["content"] == "x" * 900
     assert user["_output"] == "o" * 797 + "end"
-    assert said["content"] == "a" * 797 + "end"
+    assert assistant["content"] == "a" * 797 + "end"
     assert result["content"] == "r" * 797 + "end"
 
 
-def test_texts_among_parts_are_cut_and_other_parts_stay() -> None:
+def test_text_parts_are_shortened_and_other_parts_are_kept() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
     parts = [{"type": "text", "text": "a" * 50}, image, {"type": "text", "text": "b" * 60}]
     turns: list[Raw] = [
@@ -77,12 +80,12 @@ def test_texts_among_parts_are_cut_and_other_parts_stay() -> None:
 
 
 @pytest.mark.parametrize("letter", ["é", "e\u0301", "日", "🙂"])
-def test_a_cut_breaks_no_character(letter: str) -> None:
-    for most in range(1, 9):
+def test_shortening_does_not_split_a_character(letter: str) -> None:
+    for max_chars in range(1, 9):
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": letter * 20}]
-        text = ShortView(2, most).shorten(turns)[-1]["content"]
+        text = ShortView(2, max_chars).shorten(turns)[-1]["content"]
         assert text == letter * (len(text) // len(letter))
-        assert len(text) <= most
+        assert len(text) <= max_chars
 
 
 @pytest.mark.parametrize(
@@ -94,37 +97,37 @@ def test_a_cut_breaks_no_character(letter: str) -> None:
         json.dumps("é" * 3_000),
         json.dumps(list(range(5_000))),
         "[" * 400 + "]" * 401,
-        "no json at all " * 100,
+        "not valid json " * 100,
         '{"a": ' + "9" * 6_000 + "}",
     ],
 )
-def test_long_arguments_stay_json(arguments: str) -> None:
-    calling = {
+def test_shortened_arguments_are_valid_json(arguments: str) -> None:
+    turn_with_call = {
         "role": "assistant",
         "content": None,
         "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}],
     }
-    (turn,) = ShortView(1).shorten([calling])
+    (turn,) = ShortView(1).shorten([turn_with_call])
     short = turn["tool_calls"][0]["function"]["arguments"]
     assert len(short) <= 800
     json.loads(short)
-    assert calling["tool_calls"][0]["function"]["arguments"] == arguments  # type: ignore[index]
+    assert turn_with_call["tool_calls"][0]["function"]["arguments"] == arguments  # type: ignore[index]
 
 
-def test_arguments_that_are_an_object_are_shortened_too() -> None:
+def test_arguments_given_as_an_object_are_shortened() -> None:
     function = {"name": "f", "arguments": {"path": "a.py", "text": "word " * 5_000}}
-    calling = {"role": "assistant", "content": None, "tool_calls": [{"function": function}]}
-    short = ShortView(1).shorten([calling])[0]["tool_calls"][0]["function"]["arguments"]
+    turn_with_call = {"role": "assistant", "content": None, "tool_calls": [{"function": function}]}
+    short = ShortView(1).shorten([turn_with_call])[0]["tool_calls"][0]["function"]["arguments"]
     assert short["path"] == "a.py"
     assert len(json.dumps(short)) < 900
 
 
 @given(histories(faults=False), st.integers(1, 6), st.integers(1, 60))
-def test_every_result_has_its_call_and_the_last_user_is_there(
-    turns: list[Raw], keep: int, most: int
+def test_every_result_follows_its_call_and_the_last_user_turn_is_kept(
+    turns: list[Raw], keep_turns: int, max_chars: int
 ) -> None:
     before = json.dumps(turns)
-    short = ShortView(keep, most).shorten(turns)
+    short = ShortView(keep_turns, max_chars).shorten(turns)
     assert json.dumps(turns) == before
     open_calls: set[str] = set()
     for turn in short:
@@ -138,7 +141,7 @@ def test_every_result_has_its_call_and_the_last_user_is_there(
         assert shown[-1]["content"] == users[-1]["content"]
 
 
-def test_a_session_keeps_the_whole_and_sends_the_short_view() -> None:
+def test_a_short_view_changes_one_request_and_not_the_history() -> None:
     chat = brim.Session("gpt-4o", system="Be brief.")
     for turn in history("u9 a900 u9 c9 r900"):
         chat.append(turn)
@@ -154,7 +157,7 @@ def test_a_session_keeps_the_whole_and_sends_the_short_view() -> None:
     assert chat.request(short_view=False).messages == whole.messages
 
 
-def test_a_short_view_that_is_still_too_long_is_fitted() -> None:
+def test_a_short_view_that_is_too_long_is_trimmed() -> None:
     chat = brim.Session("gpt-4o", window=301, reply=1)
     for turn in history("u9 c9 r900 c9 r900 c9 r900"):
         chat.append(turn)
@@ -164,29 +167,31 @@ def test_a_short_view_that_is_still_too_long_is_fitted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("instructions", "left"), [("All tests pass.", "suauat"), ("", "suat"), (None, "suat")]
+    ("instructions", "expected"), [("All tests pass.", "suauat"), ("", "suat"), (None, "suat")]
 )
-def test_goal_mode_never_takes_it(instructions: str | None, left: str) -> None:
+def test_a_session_with_instructions_ignores_the_short_view(
+    instructions: str | None, expected: str
+) -> None:
     chat = brim.Session("gpt-4o", system="Be brief.")
     for turn in history("u9 a9 u9 c9 r9"):
         chat.append(turn)
     get_driver(chat).prompt.instructions = instructions
-    assert roles(chat.request(short_view=True).messages) == left
+    assert roles(chat.request(short_view=True).messages) == expected
 
 
-def test_what_a_short_request_took_says_nothing_about_the_whole() -> None:
-    chat = brim.Session("nobody/unheard-of", window=50_000)
+def test_usage_of_a_short_request_does_not_calibrate_the_session() -> None:
+    chat = brim.Session("example/unknown-model", window=50_000)
     for turn in history("u900 a900 u900"):
         chat.append(turn)
     before = chat.tokens
     chat.request(short_view=ShortView(1))
-    chat.receive(answer("ok", 1_000))
+    chat.receive(completion("ok", 1_000))
     calibration = get_driver(chat).profile.calibration
     assert calibration.ratios == calibration.densities == ()
     assert chat.tokens > before
 
 
-def answer(text: str, tokens: int) -> Raw:
+def completion(text: str, tokens: int) -> Raw:
     return {
         "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": tokens, "completion_tokens": 1},

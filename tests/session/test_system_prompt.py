@@ -1,3 +1,5 @@
+"""SystemPrompt: the blocks of the system text."""
+
 from __future__ import annotations
 
 import pytest
@@ -58,7 +60,7 @@ def test_a_fact_is_always_one_line() -> None:
     )
 
 
-def test_blocks_are_counted() -> None:
+def test_blocks_count_as_tokens_of_the_session() -> None:
     chat = brim.Session("gpt-4o", window=8_000, system="Be brief.")
     chat.user("hi")
     without_blocks = chat.request().plan.size
@@ -73,22 +75,22 @@ def test_blocks_are_counted() -> None:
     assert chat.tokens == request.plan.size
 
 
-def test_an_override_is_for_one_request() -> None:
+def test_a_system_override_applies_to_one_request() -> None:
     chat = brim.Session("gpt-4o", system="Be brief.")
     get_driver(chat).prompt.blocks["project"] = "src/"
     chat.user("hi")
-    other = chat.request(system="Speak like a sailor.").messages[0]["content"]
-    assert other == "Speak like a sailor.\n\n[project]\nsrc/"
+    other = chat.request(system="Use formal language.").messages[0]["content"]
+    assert other == "Use formal language.\n\n[project]\nsrc/"
     assert chat.request(system="").messages[0]["content"] == "[project]\nsrc/"
     assert chat.request().messages[0]["content"] == "Be brief.\n\n[project]\nsrc/"
 
 
-def test_a_reset_ends_the_instructions_and_keeps_the_blocks() -> None:
+def test_a_reset_removes_the_instructions_and_keeps_the_blocks() -> None:
     chat = brim.Session("gpt-4o", system="Be brief.")
     prompt = get_driver(chat).prompt
-    prompt.blocks["project"], prompt.instructions = "src/", "Work on your own."
+    prompt.blocks["project"], prompt.instructions = "src/", "Work alone."
     chat.user("go")
-    assert chat.request().messages[0]["content"] == "Be brief.\n\nWork on your own."
+    assert chat.request().messages[0]["content"] == "Be brief.\n\nWork alone."
     chat.reset()
     assert prompt.instructions is None
     assert len(chat) == 0
