@@ -12,7 +12,7 @@ import brim
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 INTRODUCTION = """# API reference
 
-Every public name of `brim`, generated from the docstrings (`make docs`). The guides explain how to use them:
+Every public name of `brim`, generated from the docstrings (`make docs`). The guides:
 [fitting](fitting.md), [counting](counting.md), [sessions](sessions.md), [servers](servers.md).
 """
 WIDTH = 100
