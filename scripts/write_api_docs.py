@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import brim
@@ -16,10 +16,20 @@ Every public name of `brim`, generated from the docstrings (`make docs`). The gu
 [fitting](fitting.md), [counting](counting.md), [sessions](sessions.md), [servers](servers.md).
 """
 WIDTH = 100
-GROUPS = {
+
+
+def _is_error(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, BaseException)
+
+
+def _is_class(value: object) -> bool:
+    return inspect.isclass(value) and not _is_error(value)
+
+
+GROUPS: dict[str, Callable[[object], bool]] = {
     "Functions": inspect.isfunction,
-    "Classes": lambda value: inspect.isclass(value) and not issubclass(value, BaseException),
-    "Errors": lambda value: inspect.isclass(value) and issubclass(value, BaseException),
+    "Classes": _is_class,
+    "Errors": _is_error,
 }
 
 
