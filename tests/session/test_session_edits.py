@@ -14,7 +14,7 @@ from brim.fitting.flow import run_flow
 from brim.fitting.policies import PolicyName
 from brim.fitting.profile import ModelProfile
 from brim.models.pricing import Price
-from brim.models.spending import SpendingTotal
+from brim.models.spending_totals import SpendingTotal
 from brim.session.ledger import DailyCap
 from brim.session.session import Session, get_driver
 

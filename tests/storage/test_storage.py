@@ -18,7 +18,7 @@ import pytest
 
 from brim.errors import InputError, StoreError
 from brim.models.pricing import Usage
-from brim.models.spending import SpendingTotal
+from brim.models.spending_totals import SpendingTotal
 from brim.session.system_prompt import Fact
 from brim.storage import (
     ConversationEvent,

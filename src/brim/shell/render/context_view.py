@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from brim.models.spending import format_dollars
+from brim.models.spending_totals import format_dollars
 from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:

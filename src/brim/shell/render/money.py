@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brim.models.spending import format_dollars
+from brim.models.spending_totals import format_dollars
 from brim.session.ledger import format_spending_cells as slot_cells
 from brim.shell.render.sanitize import sanitize
 
