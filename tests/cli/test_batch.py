@@ -25,7 +25,7 @@ from brim.cli.batch import (
     measure_whole_lines,
     truncate_output,
 )
-from brim.cli.files import Source, decode_text, dump_json, parse_json
+from brim.cli.files import InputFile, decode_text, dump_json, parse_json
 
 OPTIONS: dict[str, Any] = {"model": "gpt-4o", "window": 400}
 LONG = "many words in a row, " * 30
@@ -40,8 +40,8 @@ def talk(number: int, turns: int = 6) -> list[dict[str, str]]:
     return [*turn_of, {"role": "user", "content": f"question {number}"}]
 
 
-def source_of(data: bytes) -> Source:
-    return Source(BytesIO(data))
+def source_of(data: bytes) -> InputFile:
+    return InputFile(BytesIO(data))
 
 
 def lines_of(values: Iterable[object]) -> bytes:
@@ -55,7 +55,7 @@ def test_a_source_knows_its_name_its_size_and_how_far_it_was_read(tmp_path: Path
     path = tmp_path / "chat.json"
     path.write_bytes(b"[]\n")
     with path.open("rb") as file:
-        source = Source(file)
+        source = InputFile(file)
         assert (source.name, source.size, source.is_same(path)) == (str(path), 3, True)
         assert not source.is_same(tmp_path / "other")
         assert source.text() == "[]\n"
@@ -106,7 +106,7 @@ def test_a_name_says_that_there_are_rows(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b"")
     with path.open("rb") as file:
-        assert Source(file).holds_rows()
+        assert InputFile(file).holds_rows()
 
 
 def test_text_is_utf8_with_or_without_a_mark() -> None:
@@ -332,7 +332,7 @@ def test_a_source_reads_from_any_stream(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(lines_of([CHAT] * 3)))
     file: IO[bytes]
     with path.open("rb") as file:
-        source = Source(file)
+        source = InputFile(file)
         (chunk,) = chunks(source)
     assert len(chunk.rows) == 3
     assert chunk.position == path.stat().st_size

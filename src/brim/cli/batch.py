@@ -20,7 +20,7 @@ from pathlib import Path
 from pickle import dumps, loads
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from brim.cli.files import Source, decode_text, dump_json, is_blank, parse_json
+from brim.cli.files import InputFile, decode_text, dump_json, is_blank, parse_json
 from brim.errors import BrimError, BudgetError, ContextOverflowError, InputError
 from brim.fitting.api import fit
 from brim.fitting.plan import get_overflow_plan
@@ -194,7 +194,7 @@ def _names_model(value: Any) -> bool:
 # Many rows
 
 
-def chunks(source: Source, skip: int = 0) -> Iterator[Chunk]:
+def chunks(source: InputFile, skip: int = 0) -> Iterator[Chunk]:
     """Yield the rows of a source in chunks, without blank lines and the first `skip` rows."""
     rows: list[tuple[int, bytes]] = []
     size = seen = 0

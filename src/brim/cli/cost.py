@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from brim.cli.render import Source, SpendingReport
     from brim.gateway.accounts.reservations import LedgerTotal
     from brim.gateway.accounts.store import AccountStore
-    from brim.models.spending_totals import (SpendingRow, SpendingTotal)
+    from brim.models.spending_totals import SpendingRow, SpendingTotal
     from brim.storage import SpendLog
 
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

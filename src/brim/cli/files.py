@@ -22,7 +22,7 @@ _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-class Source:
+class InputFile:
     """An open file or standard input, decompressed if necessary."""
 
     def __init__(self, raw: IO[bytes]) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brim.cli.batch import ChunkResult, Job, Tally
-    from brim.cli.files import Source
+    from brim.cli.files import InputFile
     from brim.fitting.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -184,7 +184,7 @@ def fit(
 
 
 def _check(
-    source: Source,
+    source: InputFile,
     holds_rows: bool,
     output: Path | None,
     plans: Path | None,
@@ -209,11 +209,11 @@ def _check(
         raise click.UsageError("-o and --plan name the same file.")
 
 
-def _source(file: IO[bytes]) -> Source:
+def _source(file: IO[bytes]) -> InputFile:
     """Return the source of a file, and name the file in later errors."""
-    from brim.cli.files import Source
+    from brim.cli.files import InputFile
 
-    source = Source(file)
+    source = InputFile(file)
     click.get_current_context().meta[FILE] = source.name
     return source
 
@@ -246,7 +246,11 @@ def _conversation(text: str) -> Any:
 
 
 def _fit_one(
-    source: Source, options: Mapping[str, Any], out: Path | None, plans: Path | None, explain: bool
+    source: InputFile,
+    options: Mapping[str, Any],
+    out: Path | None,
+    plans: Path | None,
+    explain: bool,
 ) -> None:
     from brim.cli.batch import fit_value
     from brim.cli.files import dump_json, parse_json, write_file
@@ -279,7 +283,7 @@ def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
 
 
 def _fit_rows(
-    source: Source, job: Job, out: Path | None, plans: Path | None, jobs: int, *, resume: bool
+    source: InputFile, job: Job, out: Path | None, plans: Path | None, jobs: int, *, resume: bool
 ) -> Tally:
     """Fit JSONL row by row; return the tally of the whole output."""
     from brim.cli import batch

@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.fitting.explain import format_columns
-from brim.models.spending_totals import (SpendingRow, SpendingTotal)
+from brim.models.spending_totals import SpendingRow, SpendingTotal
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.reservations import LedgerRow

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from brim.config.schema import Config, Group, Named, Node, group_of, key_of
-from brim.config.sources import Setting, Source, build, read_file, read_flag, read_variables
+from brim.config.sources import Setting, SettingsSource, build, read_file, read_flag, read_variables
 from brim.config.toml_text import Key, format_key, home_as_tilde
 from brim.config.trust import Trust, digest, system_folder
 from brim.errors import ConfigError
@@ -64,7 +64,7 @@ def load(
     `trusted` returns True for its path and digest; otherwise a notice names it. Raise ConfigError
     with all problems of all sources.
     """
-    sources: list[Source] = []
+    sources: list[SettingsSource] = []
     problems: list[str] = []
     looked = [*_read_file(user, lambda *_: True), *_read_file(project, trusted)]
     for file, data in looked:
@@ -96,7 +96,7 @@ def _read_file(
         yield ConfigFile(path, "used" if trusted(path, digest(data)) else "not trusted"), data
 
 
-def _merge(sources: Sequence[Source]) -> dict[Key, Setting]:
+def _merge(sources: Sequence[SettingsSource]) -> dict[Key, Setting]:
     return {key: setting for source in sources for key, setting in source.settings.items()}
 
 

@@ -29,7 +29,7 @@ class Setting:
     source: str
 
 
-class Source:
+class SettingsSource:
     """The settings of one source, and its problems."""
 
     def __init__(self, where: Callable[[Key], str]) -> None:
@@ -75,7 +75,7 @@ class Source:
                 key, f"{format_key(key)} must be a list of tables, not {abbreviate(value)}"
             )
             return
-        rows = Source(self.where)
+        rows = SettingsSource(self.where)
         made = []
         for index, row in enumerate(value):
             before = len(rows.problems)
@@ -155,7 +155,7 @@ def _parse_toml(data: bytes, name: str) -> tuple[dict[str, Any], str]:
         raise ConfigError([f"{name}:{line}: not TOML{column}: {reason}"]) from None
 
 
-def read_file(data: bytes, path: Path) -> Source:
+def read_file(data: bytes, path: Path) -> SettingsSource:
     """Return the settings of a file, each with its line."""
     name = home_as_tilde(path)
     tables, text = _parse_toml(data, name)
@@ -166,7 +166,7 @@ def read_file(data: bytes, path: Path) -> Source:
             key = key[:-1]
         return f"{name}:{lines.get(key, 1)}"
 
-    source = Source(where)
+    source = SettingsSource(where)
     source.take(group_of(Config), (), tables)
     return source
 
@@ -177,7 +177,9 @@ def check_file(data: bytes, path: Path) -> None:
         raise ConfigError(problems)
 
 
-def read_variables(environment: Mapping[str, str], files: Mapping[Key, Setting]) -> list[Source]:
+def read_variables(
+    environment: Mapping[str, str], files: Mapping[Key, Setting]
+) -> list[SettingsSource]:
     """Return a source for each variable that names a key; empty variables are ignored."""
     sections = group_of(Config).keys
     sources = []
@@ -192,8 +194,8 @@ def read_variables(environment: Mapping[str, str], files: Mapping[Key, Setting])
 
 def _read_variable(
     name: str, parts: Sequence[str], text: str, files: Mapping[Key, Setting]
-) -> Source:
-    source = Source(lambda _: name)
+) -> SettingsSource:
+    source = SettingsSource(lambda _: name)
     node: Node = group_of(Config)
     key: Key = ()
     for part in parts:
@@ -228,11 +230,11 @@ def _parse_value(text: str) -> object:
         return text
 
 
-def read_flag(name: str, value: object) -> Source:
+def read_flag(name: str, value: object) -> SettingsSource:
     """Return the setting of a flag, which is usually named after the last part of its key."""
     key, _ = parse_key(name, 0)
     flag = FLAGS.get(key[-1], f"--{str(key[-1]).replace('_', '-')}")
-    source = Source(lambda _: flag)
+    source = SettingsSource(lambda _: flag)
     for part in reversed(key):
         value = {part: value}
     source.take(group_of(Config), (), value)

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 from brim.models.pricing import Usage
-from brim.models.spending_totals import (SpendingRow, SpendingTotal)
+from brim.models.spending_totals import SpendingRow, SpendingTotal
 
 if TYPE_CHECKING:
     from sqlite3 import Row
