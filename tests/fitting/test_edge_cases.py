@@ -25,7 +25,7 @@ def fit(
 
 
 def roles(request: brim.Request) -> str:
-    return "".join(message["role"][0] for message in request.messages)
+    return "".join(message["role"][0] for message in request["messages"])
 
 
 every_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -133,7 +133,7 @@ def test_clipping_parts_changes_their_text_and_keeps_images(policy: PolicyName) 
     size = int(brim.count(messages, model=MODEL))
     request = fit(messages, size * 2 // 3, policy)
     assert request.plan.tokens == brim.count(request.messages, model=MODEL)
-    for message in request.messages:
+    for message in request["messages"]:
         if message["role"] == "tool":
             assert picture in message["content"]
 
@@ -257,7 +257,7 @@ def test_a_clip_mark_counts_the_missing_tokens_of_the_original() -> None:
     messages[2]["content"] = log
     request = fit(messages, 2_100, "rolling")
     said = int(
-        request.messages[2]["content"].split("about ")[1].split(" tokens")[0].replace(",", "")
+        request["messages"][2]["content"].split("about ")[1].split(" tokens")[0].replace(",", "")
     )
     decision = request.plan.decisions[2]
     assert said == pytest.approx(decision.before - decision.after, rel=0.1)
@@ -281,7 +281,7 @@ def test_a_text_without_repeats_is_not_clipped_more_than_needed() -> None:
     for place, output in enumerate(outputs):
         messages[2 + 2 * place]["content"] = output
     for limit in range(3_900, 4_400, 50):
-        for message in fit(messages, limit).messages:
+        for message in fit(messages, limit)["messages"]:
             lines = (message["content"] or "").split("\n")
             assert "about -" not in (message["content"] or "")
             assert len(lines) == len(set(lines))

@@ -162,7 +162,7 @@ def test_repeated_lines_are_removed_from_the_earlier_output() -> None:
     listing = "\n".join(f"line {n} of a long listing of files" for n in range(60))
     messages = steps(listing, *(output(150, n) for n in range(8)), listing, *("ok", "ok", "ok"))
     request = fit(messages, size(messages) - 100)
-    first = request.messages[3]["content"]
+    first = request["messages"][3]["content"]
     assert "60 lines omitted, repeated later" in first
     assert request.messages[21] is messages[21], "the later output keeps them"
     assert request.plan.decisions[3].reason == "lines repeated later"
@@ -171,7 +171,7 @@ def test_repeated_lines_are_removed_from_the_earlier_output() -> None:
 def test_a_clip_keeps_the_head_and_the_tail() -> None:
     body = "\n".join(f"row {n} of the output" for n in range(400))
     messages = steps(body, *(output(150, n) for n in range(6)))
-    clipped = fit(messages, size(messages) - 1_000).messages[3]["content"]
+    clipped = fit(messages, size(messages) - 1_000)["messages"][3]["content"]
     assert clipped.startswith("row 0 ")
     assert clipped.endswith("row 399 of the output")
     head, tail = clipped.split("[brim: about ")

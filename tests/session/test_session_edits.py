@@ -251,8 +251,10 @@ def test_truncated_arguments_are_stored_as_valid_json(
     response = {"choices": [{"message": message, "finish_reason": "length"}]}
     reply = session.receive(response)
     assert reply.calls[0].arguments == arguments
-    stored = session.history[-1]["tool_calls"][0]["function"]["arguments"]
-    assert stored == (arguments if repaired is None else json.dumps(repaired))
+    stored: Any = session.history[-1]
+    assert stored["tool_calls"][0]["function"]["arguments"] == (
+        arguments if repaired is None else json.dumps(repaired)
+    )
 
 
 def test_a_mark_is_stored_and_not_sent() -> None:

@@ -238,12 +238,14 @@ def test_inputs_are_copied_and_never_modified() -> None:
     assert json.dumps([parts, calls, tools, options]) == before
     sent = json.dumps(dict(first))
 
-    first.messages[0]["content"][0]["text"] = "changed"
-    first.messages[1]["tool_calls"][0]["function"]["name"] = "changed"
+    first["messages"][0]["content"][0]["text"] = "changed"
+    first["messages"][1]["tool_calls"][0]["function"]["name"] = "changed"
     first["tools"][0]["function"]["parameters"]["type"] = "changed"
     first["stop"].append("changed")
-    chat.history[0]["content"][0]["text"] = "changed"
-    chat.tools[0]["function"]["name"] = "changed"
+    turns: Any = chat.history
+    turns[0]["content"][0]["text"] = "changed"
+    definitions: Any = chat.tools
+    definitions[0]["function"]["name"] = "changed"
     parts[0]["text"] = "changed"
     calls[0]["function"]["name"] = "changed"
     tools[0]["function"]["name"] = "changed"
@@ -347,7 +349,7 @@ def test_old_outputs_are_clipped_and_the_text_of_the_user_is_kept() -> None:
     sent = json.dumps(chat.request().messages)
     for decision in plan.decisions:
         if decision.role == "user" and decision.outcome == "clipped":
-            assert chat.history[decision.index]["content"] in sent
+            assert str(chat.history[decision.index]["content"]) in sent
 
 
 def test_an_output_must_be_text() -> None:
@@ -398,7 +400,7 @@ def test_a_message_of_the_anthropic_library_is_sent_back_unchanged() -> None:
     chat.receive(anthropic_message(*blocks, stop="tool_use"))
     assert chat.usage == Usage(input=33, cached=20, written=3, output=5)
     chat.tool("toolu_1", "a.py")
-    again = chat.request().messages
+    again = chat.request()["messages"]
     assert [turn["role"] for turn in again] == ["user", "assistant", "user"]
     assert again[1]["content"] == blocks
     assert again[2]["content"][0]["tool_use_id"] == "toolu_1"
@@ -609,7 +611,7 @@ def test_an_async_stream_is_recorded_when_it_ends() -> None:
         chat.request()
         stream = chat.receive(_stream(anthropic_events("So", " it", " is."), closed))
         assert [piece async for piece in stream.texts()] == ["So", " it", " is."]
-        assert chat.history[-1]["content"] == "So it is."
+        assert str(chat.history[-1]["content"]) == "So it is."
         assert closed == [True, True]
 
     asyncio.run(main())
@@ -851,7 +853,7 @@ def test_recall_sends_a_dropped_turn_again_and_keeps_the_prefix() -> None:
     content = chat.history[dropped.index]["content"]
     assert chat.recall(dropped.index) == f"[turn {dropped.index}, tool]\n{content}"
     chat.user("look again")
-    after = chat.request().messages
+    after = chat.request()["messages"]
     assert content in after[-1]["content"]
     if after[: len(before)] != before:
         assert chat.request().plan.trim_id

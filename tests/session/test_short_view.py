@@ -15,6 +15,10 @@ from brim.session.short_view import ShortView
 from tests.support.strategies import Raw, histories, history
 
 
+def shorten(view: ShortView, turns: list[Raw]) -> list[Any]:
+    return list(view.shorten(turns))
+
+
 def roles(turns: Any) -> str:
     """Return the initials of the roles."""
     return "".join(turn["role"][0] for turn in turns)
@@ -42,7 +46,7 @@ def roles(turns: Any) -> str:
 def test_the_view_has_the_last_turns_with_their_calls_and_the_last_user_turn(
     sketch: str, keep_turns: int, expected: str
 ) -> None:
-    assert roles(ShortView(keep_turns).shorten(history(sketch))) == expected
+    assert roles(shorten(ShortView(keep_turns), history(sketch))) == expected
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "2", None])
@@ -59,7 +63,7 @@ def test_user_text_is_kept_and_other_text_is_shortened_to_its_end() -> None:
         {"role": "assistant", "content": "a" * 900 + "end"},
         {"role": "tool", "tool_call_id": "1", "content": "r" * 900 + "end"},
     ]
-    user, assistant, result = ShortView(3).shorten(turns)
+    user, assistant, result = shorten(ShortView(3), turns)
     assert user["content"] == "x" * 900
     assert user["_output"] == "o" * 797 + "end"
     assert assistant["content"] == "a" * 797 + "end"
@@ -73,17 +77,17 @@ def test_text_parts_are_shortened_and_other_parts_are_kept() -> None:
         {"role": "user", "content": "?"},
         {"role": "tool", "tool_call_id": "1", "content": parts},
     ]
-    short = ShortView(2, 70).shorten(turns)[-1]["content"]
+    short = shorten(ShortView(2, 70), turns)[-1]["content"]
     assert short == [{"type": "text", "text": "a" * 10}, image, {"type": "text", "text": "b" * 60}]
-    assert ShortView(2, 60).shorten(turns)[-1]["content"] == [image, parts[2]]
-    assert ShortView(2, 110).shorten(turns)[-1] is turns[-1]
+    assert shorten(ShortView(2, 60), turns)[-1]["content"] == [image, parts[2]]
+    assert shorten(ShortView(2, 110), turns)[-1] is turns[-1]
 
 
 @pytest.mark.parametrize("letter", ["é", "e\u0301", "日", "🙂"])
 def test_shortening_does_not_split_a_character(letter: str) -> None:
     for max_chars in range(1, 9):
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": letter * 20}]
-        text = ShortView(2, max_chars).shorten(turns)[-1]["content"]
+        text = shorten(ShortView(2, max_chars), turns)[-1]["content"]
         assert text == letter * (len(text) // len(letter))
         assert len(text) <= max_chars
 
@@ -107,7 +111,7 @@ def test_shortened_arguments_are_valid_json(arguments: str) -> None:
         "content": None,
         "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}],
     }
-    (turn,) = ShortView(1).shorten([turn_with_call])
+    (turn,) = shorten(ShortView(1), [turn_with_call])
     short = turn["tool_calls"][0]["function"]["arguments"]
     assert len(short) <= 800
     json.loads(short)
@@ -117,7 +121,7 @@ def test_shortened_arguments_are_valid_json(arguments: str) -> None:
 def test_arguments_given_as_an_object_are_shortened() -> None:
     function = {"name": "f", "arguments": {"path": "a.py", "text": "word " * 5_000}}
     turn_with_call = {"role": "assistant", "content": None, "tool_calls": [{"function": function}]}
-    short = ShortView(1).shorten([turn_with_call])[0]["tool_calls"][0]["function"]["arguments"]
+    short = shorten(ShortView(1), [turn_with_call])[0]["tool_calls"][0]["function"]["arguments"]
     assert short["path"] == "a.py"
     assert len(json.dumps(short)) < 900
 
@@ -127,7 +131,7 @@ def test_every_result_follows_its_call_and_the_last_user_turn_is_kept(
     turns: list[Raw], keep_turns: int, max_chars: int
 ) -> None:
     before = json.dumps(turns)
-    short = ShortView(keep_turns, max_chars).shorten(turns)
+    short = shorten(ShortView(keep_turns, max_chars), turns)
     assert json.dumps(turns) == before
     open_calls: set[str] = set()
     for turn in short:
@@ -148,7 +152,7 @@ def test_a_short_view_changes_one_request_and_not_the_history() -> None:
     whole = chat.request()
     short = chat.request(short_view=True)
     assert roles(short.messages) == "suat"
-    assert len(short.messages[-1]["content"]) == 800
+    assert len(short["messages"][-1]["content"]) == 800
     assert short.plan.size == brim.count(short.messages, model="gpt-4o")
     assert chat.request().messages == whole.messages
     assert list(chat.history) == history("u9 a900 u9 c9 r900")

@@ -359,20 +359,20 @@ def test_a_summary_is_not_sent_if_all_its_turns_are_sent_again(policy: PolicyNam
         chat.user(f"Question {number}: " + "some words " * 8)
         chat.assistant("An answer.")
     chat.user("Continue.")
-    assert "All about boats." in chat.request().messages[0]["content"]
+    assert "All about boats." in chat.request()["messages"][0]["content"]
     chat.switch("gpt-4o", window=32_000)
     whole = chat.request()
     assert not whole.plan.is_trimmed
     assert "boats" not in str(whole.messages)
     chat.switch("gpt-4o", window=400, reply=50)
-    assert "All about boats." in chat.request().messages[0]["content"]
+    assert "All about boats." in chat.request()["messages"][0]["content"]
 
 
 def test_a_summary_set_by_the_caller_is_sent_even_if_nothing_was_trimmed() -> None:
     chat = brim.Session("gpt-4o", policy="sliding")
     chat.summary = "We discussed boats."
     chat.user("Continue.")
-    assert "We discussed boats." in chat.request().messages[0]["content"]
+    assert "We discussed boats." in chat.request()["messages"][0]["content"]
 
 
 def test_summary_chars_limits_the_summary() -> None:
@@ -391,5 +391,5 @@ def test_summary_chars_limits_the_summary() -> None:
     assert chat.summary is not None
     assert len(chat.summary) <= 40
     assert len(calls) == 2
-    again = brim.Session.from_dict(chat.to_dict())
-    assert again.to_dict()["settings"]["summary_chars"] == 40
+    restored: Any = brim.Session.from_dict(chat.to_dict()).to_dict()
+    assert restored["settings"]["summary_chars"] == 40

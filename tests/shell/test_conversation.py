@@ -221,7 +221,7 @@ def test_an_interrupted_compaction_changes_nothing(log: ConversationStore) -> No
     for _ in range(8):
         first.add_message("word " * 20)
         answer(first, "text " * 20)
-    before = first.session.to_dict()
+    before: Any = first.session.to_dict()
 
     def stopped(_job: object) -> None:
         raise KeyboardInterrupt
@@ -233,7 +233,8 @@ def test_an_interrupted_compaction_changes_nothing(log: ConversationStore) -> No
         run_flow(making, stopped)
     making.close()
     assert not get_driver(first.session).is_compacted
-    assert first.session.to_dict()["composer"]["compacted"] == before["composer"]["compacted"]
+    after: Any = first.session.to_dict()
+    assert after["composer"]["compacted"] == before["composer"]["compacted"]
     assert first.session.current_plan.dropped_runs == ()
 
 

@@ -233,7 +233,7 @@ def test_the_newest_results_are_trimmed_last_even_with_text_after_them(policy: P
 def test_as_a_last_resort_they_are_clipped_and_the_text_stays_whole(policy: PolicyName) -> None:
     given = agent(*(text(300, seed) for seed in range(5)), text(900, 7))
     request = limited(given, 500, policy)
-    clipped, words = request.messages[-1]["content"]
+    clipped, words = request["messages"][-1]["content"]
     assert request.messages[-2] is given["messages"][-2]
     assert words is given["messages"][-1]["content"][1]
     assert "brim" in clipped["content"]
@@ -279,7 +279,7 @@ def test_a_step_is_dropped_and_the_text_in_the_same_message_stays() -> None:
     words = says("now this", cache_control=MARK)
     step = assistant(says("I look"), calls("a")), user(result("a", LONG), words)
     given = body(user("go"), *step, assistant("yes"), user("then"))
-    out = cut(given, drop(1)).messages
+    out = cut(given, drop(1))["messages"]
     assert [message["role"] for message in out] == ["user", "assistant"] * 2 + ["user"]
     assert out[1]["content"].startswith("[brim: 2 messages")
     assert out[2] == {"role": "user", "content": [words]}
@@ -296,7 +296,7 @@ def test_text_is_dropped_and_the_results_in_the_same_message_stay() -> None:
         assistant("yes"),
         user("and?"),
     )
-    out = cut(given, drop(2)).messages
+    out = cut(given, drop(2))["messages"]
     assert out[2] == user(result("a"))
     assert out[2]["content"][0] is given["messages"][2]["content"][0]
     assert not anthropic_faults({"messages": out})
@@ -312,7 +312,7 @@ def test_text_that_follows_results_after_a_trim_joins_their_message() -> None:
     )
     out = cut(given, drop(2)).messages
     assert out[2:] == [user(result("a"), says("and now?"))]
-    noted = cut(given, drop(2), notes=True).messages
+    noted = cut(given, drop(2), notes=True)["messages"]
     assert noted[2]["content"][1] == says("and now?")
     assert noted[2]["content"][0]["content"].startswith("done\n\n[brim: 1 message ")
 
@@ -338,7 +338,7 @@ def test_a_clipped_result_keeps_its_other_fields_and_blocks() -> None:
         assistant(calls("a"), calls("b")),
         user(result("a"), result("b", blocks, is_error=True, cache_control=MARK, x=1)),
     )
-    out = cut(given, output(3, "short")).messages
+    out = cut(given, output(3, "short"))["messages"]
     assert out[2]["content"][0] is given["messages"][2]["content"][0]
     assert out[2]["content"][1] == result(
         "b",

@@ -191,7 +191,7 @@ def test_thinking_is_removed_from_all_its_fields() -> None:
 
 def test_a_step_is_dropped_with_its_results_and_a_note_separates_user_turns() -> None:
     given = body(user("go"), calls("a", "b"), result("b"), result("a", LONG), user("then"))
-    out = cut(given, drop(1)).messages
+    out = cut(given, drop(1))["messages"]
     assert [message["role"] for message in out] == ["user", "assistant", "user"]
     assert out[1]["content"].startswith("[brim: 3 messages (about ")
 

@@ -52,7 +52,7 @@ class Decision:
             return cls(index, role, "dropped", before, 0, dropped)
         return cls(index, role, "kept", before, before, "needed no change")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the decision as JSON data."""
         return {
             "index": self.index,
@@ -221,7 +221,7 @@ class Plan:
         size = f"{about}{self.size:,} of {self.limit:,} tokens{over}"
         return f"{size}; {outcomes or 'nothing trimmed'}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the whole plan as JSON data."""
         return {
             "policy": self.policy,
@@ -254,16 +254,18 @@ def get_overflow_plan(error: ContextOverflowError) -> Plan:
 class Request(Mapping[str, Any]):
     """The arguments of a client's call, e.g. `client.chat.completions.create(**request)`."""
 
-    def __init__(self, body: Mapping[str, Any], plan: Plan, messages_key: str = "messages") -> None:
-        self._body = body
+    def __init__(
+        self, body: Mapping[str, object], plan: Plan, messages_key: str = "messages"
+    ) -> None:
+        self._body: Mapping[str, Any] = body
         self._messages_key = messages_key
         self.plan = plan
         """What is sent of the history, and why."""
 
     @property
-    def messages(self) -> list[dict[str, Any]]:
+    def messages(self) -> list[dict[str, object]]:
         """The messages that are sent; empty if the server stores the whole conversation."""
-        messages: list[dict[str, Any]] = self._body.get(self._messages_key, [])
+        messages: list[dict[str, object]] = self._body.get(self._messages_key, [])
         return messages
 
     def __getitem__(self, key: str) -> Any:

@@ -227,7 +227,7 @@ class Ledger:
             lines.append(f"the conversation now has {tokens:,} tokens")
         return "\n".join(lines)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return totals and given warnings as JSON; limits are configuration."""
         totals = [
             {"model": model, "category": category, **asdict(total), "cost": str(total.cost)}
@@ -235,11 +235,12 @@ class Ledger:
         ]
         return {"totals": totals, "warned": sorted(self._warned)}
 
-    def restore(self, data: Mapping[str, Any]) -> None:
+    def restore(self, data: Mapping[str, object]) -> None:
         """Restore what `to_dict` returned; raise InputError if it cannot be read."""
+        saved: Mapping[str, Any] = data
         try:
-            totals = {(row["model"], row["category"]): _parse_total(row) for row in data["totals"]}
-            warned = set(data["warned"])
+            totals = {(row["model"], row["category"]): _parse_total(row) for row in saved["totals"]}
+            warned = set(saved["warned"])
         except (KeyError, TypeError, ValueError, InvalidOperation) as error:
             raise InputError(f"The saved costs cannot be read: {error!r}.") from None
         self._totals, self._warned = totals, warned

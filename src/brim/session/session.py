@@ -124,7 +124,7 @@ class Session:
     # History
 
     @property
-    def history(self) -> tuple[dict[str, Any], ...]:
+    def history(self) -> tuple[dict[str, object], ...]:
         """All turns as copies, without the system prompt."""
         return tuple(self._driver.copy_turns())
 
@@ -196,7 +196,7 @@ class Session:
         """The indices of the pinned turns."""
         return sorted(self._driver.composer.pins)
 
-    def rewind(self, length: int) -> list[dict[str, Any]]:
+    def rewind(self, length: int) -> list[dict[str, object]]:
         """Keep the first `length` turns and return the removed ones."""
         return self._driver.rewind(length)
 
@@ -225,7 +225,7 @@ class Session:
         self._driver.profile = ModelProfile(model, window, reply, tokenizer, template, price)
 
     @property
-    def tools(self) -> list[dict[str, Any]]:
+    def tools(self) -> list[dict[str, object]]:
         """The definitions of the tools, as copies."""
         return _copy_tools(self._driver.composer.tools) or []
 
@@ -386,7 +386,7 @@ class Session:
 
     # Saving
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the session as data that can be serialized to JSON."""
         return {**self._driver.to_dict(), **self._driver.transcript.to_dict()}
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from unicodedata import combining
 
 from brim.errors import InputError
 
-Turn: TypeAlias = Mapping[str, Any]
 _MAX_DEPTH: Final = 12
 
 
@@ -27,7 +26,7 @@ class ShortView:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"{name} must be a positive integer, not {value!r}.")
 
-    def shorten(self, turns: Sequence[Turn]) -> list[Turn]:
+    def shorten(self, turns: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
         """Return the last turns, shortened.
 
         They include the call of each result among them, and always the last user turn.
@@ -39,7 +38,7 @@ class ShortView:
             kept.insert(0, users[-1])
         return [self._shorten_turn(turns[index]) for index in kept]
 
-    def _shorten_turn(self, turn: Turn) -> Turn:
+    def _shorten_turn(self, turn: Mapping[str, Any]) -> Mapping[str, object]:
         """Shorten results and assistant text to their ends; user text stays whole."""
         max_chars = self.max_turn_chars
         changed: dict[str, Any] = {}
@@ -56,7 +55,7 @@ class ShortView:
         return {**turn, **changed} if changed else turn
 
 
-def _find_step_start(turns: Sequence[Turn], start: int) -> int:
+def _find_step_start(turns: Sequence[Mapping[str, object]], start: int) -> int:
     """Return the start of the step whose results come first from `start` on."""
     first = start
     while first < len(turns) and turns[first].get("role") in ("system", "developer"):

@@ -114,7 +114,7 @@ class SavedConversation:
         Output that was part of a removed turn waits for the next message again.
         """
         removed = self.session.rewind(length)
-        outputs = [turn["_output"] for turn in removed if turn.get("_output")]
+        outputs = [str(turn["_output"]) for turn in removed if turn.get("_output")]
         self.driver.outputs = [*outputs, *self.driver.outputs]
         self.saved_turns = min(self.saved_turns, length)
         self.save(ConversationEvent.rewind(length, self.driver.outputs))

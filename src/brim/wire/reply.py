@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from brim.messages import Call
 from brim.models.pricing import Usage
@@ -15,7 +14,7 @@ from brim.models.pricing import Usage
 class Reply:
     """A reply: the turn to append to the history, and facts about the call."""
 
-    message: Mapping[str, Any]
+    message: Mapping[str, object]
     """The assistant turn in the chat shape, ready to be sent back; `_` fields hold the original
     blocks of other formats (signatures)."""
     text: str = ""
