@@ -59,6 +59,7 @@ fix: $(VENV)/.lint
 
 docs: $(VENV)/.lint
 	@PYTHONPATH=. $(PY) scripts/write_cli_docs.py
+	@PYTHONPATH=. $(PY) scripts/write_api_docs.py
 
 pictures: $(VENV)/.test
 	@PYTHONPATH=. $(PY) scripts/write_pictures.py

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from scripts.write_cli_docs import page
+from scripts import write_api_docs, write_cli_docs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks/README.md"]
@@ -29,8 +30,9 @@ def test_every_python_block_runs_and_prints_what_it_says(
         assert said in printed
 
 
-def test_the_page_about_the_command_line_is_fresh() -> None:
-    assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == page(), "make docs writes it anew"
+@pytest.mark.parametrize("generator", [write_api_docs, write_cli_docs], ids=["api", "cli"])
+def test_generated_pages_are_up_to_date(generator: ModuleType) -> None:
+    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(), "run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
