@@ -328,7 +328,7 @@ def test_a_long_output_is_clipped_to_a_fifth_of_the_limit(limit: int) -> None:
     chat = session(window=limit + 1)
     text_ = chat.add_output("line of output\n" * 5_000, path="/tmp/output.txt")
     assert get_driver(chat).count_text(text_) <= max(
-        limit * 0.2, get_driver(chat).count_text("[the whole output: /tmp/output.txt]")
+        limit * 0.2, get_driver(chat).count_text("[full output: /tmp/output.txt]")
     )
     assert "/tmp/output.txt" in text_
     assert get_driver(chat).joined_outputs == text_

@@ -113,7 +113,7 @@ def test_a_long_output_is_clipped_with_the_path_of_the_whole(
         assert "line 1 of many" in told
         assert "line 4000 of many" in told
         assert "line 2000 of many" not in told
-        named = re.search(r"\[the whole output: (.*)\]", told)
+        named = re.search(r"\[full output: (.*)\]", told)
         assert named is not None
         path = Path(named[1].replace("~", str(home.folder), 1))
         assert "line 2000 of many" in path.read_text()

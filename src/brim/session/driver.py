@@ -197,7 +197,7 @@ class SessionDriver:
         max_tokens, tokens = int(self._get_limit() * share), self.count_text(text)
         if tokens <= max_tokens:
             return text
-        pointer = f"\n[the whole output: {path}]" if path else ""
+        pointer = f"\n[full output: {path}]" if path else ""
         room = max_tokens - self.count_text(pointer)
         return (clip(text, tokens, room, self.count_text, mark=entry_mark) + pointer).strip()
 

@@ -28,12 +28,12 @@ Summarizer: TypeAlias = "Callable[[str | None, Sequence[Mapping[str, object]] | 
 summary."""
 
 SUMMARY_INSTRUCTIONS: Final = (
-    "You keep the notes of a conversation whose older part is about to be forgotten. Write down "
-    "what is needed to go on with it: the user's own words where they ask, correct or decide "
-    "something; the goal; what is still open; decisions and why; files that were read or "
-    "changed; exact names, paths, numbers and commands; errors and what was tried against them. "
-    "Leave out greetings and what was settled and needs no memory. Plain text, short lines, at "
-    "most {largest} characters. Answer with the notes alone."
+    "Summarize the earlier part of a conversation. It will be removed, so include everything that "
+    "is needed to continue: the user's requests, corrections and decisions, in the user's own "
+    "words; the goal; open tasks; decisions and their reasons; files that were read or changed; "
+    "exact names, paths, numbers and commands; errors and attempted fixes. Omit greetings and "
+    "finished topics. Write plain text in short lines, at most {max_chars} characters. Reply with "
+    "the summary only."
 )
 
 
@@ -81,20 +81,20 @@ def build_summary_messages(
 
     Turns that are too long for the model are clipped to `room` tokens.
     """
-    instructions = SUMMARY_INSTRUCTIONS.format(largest=max_chars)
+    instructions = SUMMARY_INSTRUCTIONS.format(max_chars=max_chars)
     if focus:
-        instructions += f" Above all keep what concerns: {focus}"
+        instructions += f" Focus on: {focus}"
     parts = []
     if previous:
-        parts.append(f"The notes so far:\n{previous}")
+        parts.append(f"Summary so far:\n{previous}")
     if evicted is None:
-        parts.append("Make these notes shorter. Keep the names, numbers and open points.")
+        parts.append("Shorten this summary. Keep names, numbers and open tasks.")
     else:
         text = format_transcript(evicted)
         tokens = count(text)
         left = max(64, room - count(instructions) - sum(map(count, parts)) - 64)
-        parts.append(f"What was said since:\n{clip(text, tokens, left, count)}")
-        parts.append("Write the notes anew, so that they cover all of it.")
+        parts.append(f"Messages to summarize:\n{clip(text, tokens, left, count)}")
+        parts.append("Write one summary that covers all of the above.")
     return [
         {"role": "system", "content": instructions},
         {"role": "user", "content": "\n\n".join(parts)},
