@@ -28,9 +28,8 @@ from brim.fitting.planner import Planner
 from brim.fitting.policies import OFF
 from brim.fitting.trim import TrimRecord
 from brim.messages import Message
-from brim.session.composer_state import ComposerState
+from brim.session.composer_state import Compaction, ComposerState, PlannerSnapshot
 from brim.session.request_builder import FormatName, RequestBuilder
-from brim.session.snapshots import Compaction, PlannerSnapshot
 from brim.session.summaries import (
     MAX_SUMMARY_CHARS,
     compute_summary_room,

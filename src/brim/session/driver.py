@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from brim.fitting.plan import Plan
     from brim.fitting.profile import ModelProfile
     from brim.session.composer import Composer
+    from brim.session.composer_state import Compaction
     from brim.session.ledger import Category, Ledger
     from brim.session.request_builder import FormatName
-    from brim.session.snapshots import Compaction
     from brim.session.summaries import Summarizer
     from brim.wire.reply import Reply
 

@@ -19,9 +19,9 @@ from brim.storage import ConversationEvent, ConversationState, replay_events
 
 if TYPE_CHECKING:
     from brim.fitting.flow import Job
+    from brim.session.composer_state import Compaction
     from brim.session.driver import SessionDriver
     from brim.session.session import Session
-    from brim.session.snapshots import Compaction
     from brim.session.summaries import Summarizer
     from brim.storage import ConversationStore
 
