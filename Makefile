@@ -52,6 +52,7 @@ check: $(VENV)/.lint
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 	@$(VENV)/bin/lint-imports --no-cache
+	@$(PY) scripts/check_style.py
 
 fix: $(VENV)/.lint
 	@$(PY) -m ruff check --fix .

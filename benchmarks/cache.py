@@ -115,7 +115,7 @@ def openai(session: Sequence[Prompt], first: int) -> float:
 
 
 def local(session: Sequence[Prompt], first: int) -> float:
-    """Tokens evaluated anew."""
+    """Tokens that were not read from the cache."""
     return sum(prompt.total - prompt.ends[prompt.shared] for prompt in session[first:])
 
 

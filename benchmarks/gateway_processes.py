@@ -109,7 +109,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, patience: float, log: Path
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End it, and whatever it has started."""
+    """Kill the process and its children."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(STOPPING)

@@ -80,12 +80,12 @@ def capped(upstream: str) -> Iterator[list[Server]]:
 
 
 async def _add_key(store: str) -> None:
-    books = create_store(store, Path())
-    await books.open()
+    account_store = create_store(store, Path())
+    await account_store.open()
     key, _ = create_key("bench", "benchmarks")
-    await books.add_key(key, hash_secret(KEY), [Cap.parse("1000000/day")])
-    await books.set_caps(project_scope("benchmarks"), [Cap.parse("1000000/month")])
-    await books.close()
+    await account_store.add_key(key, hash_secret(KEY), [Cap.parse("1000000/day")])
+    await account_store.set_caps(project_scope("benchmarks"), [Cap.parse("1000000/month")])
+    await account_store.close()
 
 
 @contextmanager

@@ -22,7 +22,7 @@ import uvloop
 
 BACKLOG = 2_048
 """Connections that wait to be taken: of hundreds at once, some would else be tried again a second
-later, and nobody's stream would be to blame."""
+later, through no fault of the gateway."""
 DELTAS = 30
 WORDS = "of the conversation, "
 TEXT = WORDS * 12
@@ -33,12 +33,12 @@ USAGE_ASKED = re.compile(rb'"include_usage": ?true')
 FRAME, BYTES_PER_TOKEN = 350, 4
 """What a small body has beside its text, and what takes a token: about as brim counts."""
 TOKENS = b"271828"
-"""Stands in the prepared answers where the number of the body's tokens belongs."""
+"""Placeholder in the prepared answers for the number of tokens in the body."""
 
 Body: TypeAlias = dict[str, Any]
 
 
-# What is said, in both formats
+# Responses in both formats
 
 
 def _chat() -> Body:

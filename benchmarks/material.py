@@ -2,7 +2,7 @@
 
 A seed gives the same conversation every time, and no two seeds give the same text: what a cold
 call meets has not been counted before. Sizes are those of the recorded turns. The set shipped with
-the project is always the source, so that figures can be compared wherever they were made.
+the project is always the source, so that figures from different machines can be compared.
 """
 
 from __future__ import annotations

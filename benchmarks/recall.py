@@ -78,7 +78,7 @@ def scores(replays: Iterable[Replay], near: int, pool: Pool) -> dict[str, Score]
     totals = {policy: Score() for policy in replay.POLICIES}
     reader = Reader(pool)
     for session in replays:
-        for index, wanted, far in _wishes(session, near, pool, reader):
+        for index, wanted, far in _references(session, near, pool, reader):
             for policy, sent in session.sent.items():
                 here: set[str] = set().union(*map(reader, sent[index]))
                 total = totals[policy]
@@ -89,7 +89,7 @@ def scores(replays: Iterable[Replay], near: int, pool: Pool) -> dict[str, Score]
     return totals
 
 
-def _wishes(
+def _references(
     session: Replay, near: int, pool: Pool, reader: Reader
 ) -> Iterator[tuple[int, set[str], set[str]]]:
     """At each request: the entities that will be used, and those of them not seen lately."""

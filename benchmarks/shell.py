@@ -194,7 +194,7 @@ def _wait_for_prompt(terminal: Terminal) -> None:
 
 def starts() -> Table:
     rows: list[dict[str, Cell]] = []
-    with TemporaryDirectory() as folder, _nobody() as url:
+    with TemporaryDirectory() as folder, _closed_address() as url:
         place = Place(Path(folder), url)
         rows.append(_started("brim", place))
         for turns in RESUMED:
@@ -208,7 +208,7 @@ def starts() -> Table:
         rows,
         {"best": ".0f", "median": ".0f"},
         [
-            f"of {STARTS} starts, nobody listens at the model's address; target of brim: < 400",
+            f"of {STARTS} starts, the model's address refuses connections; target of brim: < 400",
             "imports, ms: " + ", ".join(f"{name} {ms:.0f}" for name, ms in _imports()),
             load(),
         ],
@@ -216,8 +216,8 @@ def starts() -> Table:
 
 
 @contextmanager
-def _nobody() -> Iterator[str]:
-    """An address that nobody listens at; the port stays ours, so that nobody will."""
+def _closed_address() -> Iterator[str]:
+    """An address without a server; the port stays bound, so that no other process takes it."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{held.getsockname()[1]}/v1"

@@ -2,7 +2,7 @@
 
     python -m benchmarks.shell_worker NAME ROUNDS
 
-It goes on with the saved conversation NAME, asks ROUNDS questions, and prints for each of them when
+It resumes the saved conversation NAME, asks ROUNDS questions, and prints for each of them when
 it was asked and how long the steps took, as JSON. The environment says where all that lies.
 """
 

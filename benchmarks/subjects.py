@@ -27,7 +27,7 @@ class Subject:
     convert: Callable[[list[Message]], list[Any]]
     fit: Fit
     rewrites: bool = False
-    """Whether its user goes on with what came back instead of with the whole history."""
+    """Whether its caller continues with the trimmed history instead of the whole history."""
 
 
 def tokenise(messages: Sequence[Message]) -> int:

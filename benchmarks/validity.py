@@ -66,7 +66,7 @@ def open_step(messages: Sequence[Message]) -> list[Message]:
 
 
 def hard_parts(messages: Sequence[Message]) -> list[Message]:
-    """What must be sent whole wherever it can be: system, last user turn, open step."""
+    """The messages that must stay unchanged if they fit: system, last user turn, open step."""
     return [
         *_of(messages, SYSTEM),
         *_of(messages, {"user"})[-1:],

@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def fetch(folder: Path) -> Path:
-    """Let npm bring the package, from wherever this machine's npm is told to look."""
+    """Download the package with npm, from the registry that npm is configured to use."""
     npm = shutil.which("npm")
     if npm is None:
         sys.exit("npm is not installed: give the folder of the .tiktoken files with --raw")

@@ -1,6 +1,6 @@
-"""What stands in the pictures of the operator's page: a gateway that a small team has used.
+"""The gateway in the pictures of the dashboard, as used by a small team.
 
-Its upstreams are scripted, its agents are made up, and so is the month of spending in its books.
+Its upstreams are scripted, and its agents and its month of spending are made up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEASE: Final = 60.0
 CLAUDE, GPT, QWEN = "claude-sonnet-4-5", "gpt-5-mini", "qwen3-8b"
 SERVED: Final = {CLAUDE: "anthropic", GPT: "openai", QWEN: "own"}
 COSTS: Final = {CLAUDE: 2.1, GPT: 0.4, QWEN: 0.1}
-"""Micro-dollars for a token, all in all."""
+"""Micro-dollars per token, on average."""
 KEYS: Final = {
     "alice": ("web", ("2/day", "40/month")),
     "review-bot": ("web", ("0.75/day",)),
@@ -47,9 +47,9 @@ SAID: Final = "It works now. " * 30
 
 @contextmanager
 def scene(folder: Path) -> Iterator[tuple[str, str]]:
-    """A gateway one request of which still runs: its address, and the operator's key."""
+    """Run a gateway with one request in flight; yield its address and the operator's key."""
     random, held = Random(7), threading.Event()
-    secrets = asyncio.run(_booked(folder / "accounts.sqlite3", random))
+    secrets = asyncio.run(_fill_store(folder / "accounts.sqlite3", random))
     with ExitStack() as stack:
         providers = {
             model: stack.enter_context(provider) for model, provider in _providers(held).items()
@@ -68,50 +68,52 @@ def scene(folder: Path) -> Iterator[tuple[str, str]]:
             asking.join()
 
 
-# The books
+# The account store
 
 
-async def _booked(path: Path, random: Random) -> dict[str, str]:
-    """Fill books with a month; gives the secret of each key by its name."""
+async def _fill_store(path: Path, random: Random) -> dict[str, str]:
+    """Fill a store with a month of requests; return the secret of each key by its name."""
     at = time.time() - 30 * DAY
-    books = SqliteAccountStore(path, lambda: at)
+    store = SqliteAccountStore(path, lambda: at)
     secrets: dict[str, str] = {}
     keys: list[ApiKey] = []
     for name, (project, caps) in {**KEYS, OPERATOR: ("", ())}.items():
         key, secrets[name] = create_key(name, project, is_operator=name == OPERATOR)
         keys.append(replace(key, created=at))
-        await books.add_key(keys[-1], hash_secret(secrets[name]), list(map(Cap.parse, caps)))
+        await store.add_key(keys[-1], hash_secret(secrets[name]), list(map(Cap.parse, caps)))
     for scope, cap in SHARED.items():
-        await books.set_caps(scope, [Cap.parse(cap)])
+        await store.set_caps(scope, [Cap.parse(cap)])
     for days in range(30, -1, -1):
         at = time.time() - days * DAY
         busy = 0.3 if days % 7 in (0, 6) else 1.0
         for number in range(int(busy * random.randint(16, 30))):
-            await _spend(books, keys[number % len(KEYS)], random, f"{days}-{number}")
+            await _spend(store, keys[number % len(KEYS)], random, f"{days}-{number}")
     for key, micro_dollars in zip(keys, (240_000, 310_000), strict=False):
-        await books.reserve(_claim(key, CLAUDE, Charge(micro_dollars=micro_dollars)), LEASE)
-    await books.close()
+        await store.reserve(_reservation(key, CLAUDE, Charge(micro_dollars=micro_dollars)), LEASE)
+    await store.close()
     return secrets
 
 
-async def _spend(books: SqliteAccountStore, key: ApiKey, random: Random, id: str) -> None:
+async def _spend(store: SqliteAccountStore, key: ApiKey, random: Random, id: str) -> None:
     (model,) = random.choices(list(COSTS), (5, 4, 2))
     read = random.randint(10_000, 90_000)
     usage = Usage(read, int(read * random.uniform(0.2, 0.9)), random.randint(300, 4_000))
     bill = Charge(usage, int(COSTS[model] * read))
-    claim = _claim(key, model, bill, id)
-    if await books.reserve(claim, LEASE) is None and await books.mark_sent(claim.id, LEASE):
-        await books.settle([Settlement(claim.id, bill)])
+    reservation = _reservation(key, model, bill, id)
+    if await store.reserve(reservation, LEASE) is None and await store.mark_sent(
+        reservation.id, LEASE
+    ):
+        await store.settle([Settlement(reservation.id, bill)])
 
 
-def _claim(key: ApiKey, model: str, worst: Charge, id: str = "open") -> Reservation:
+def _reservation(key: ApiKey, model: str, maximum: Charge, id: str = "open") -> Reservation:
     own = [(key_scope(key.id), cap) for cap in KEYS[key.name][1]]
     shared = [
         (scope, cap) for scope, cap in SHARED.items() if scope in (ALL, f"project:{key.project}")
     ]
     caps = tuple((scope, Cap.parse(cap)) for scope, cap in own + shared)
     name, upstream = f"{key.name}-{id}", SERVED[model]
-    return Reservation(name, key.id, key.name, key.project, model, upstream, worst, caps)
+    return Reservation(name, key.id, key.name, key.project, model, upstream, maximum, caps)
 
 
 # The gateway
@@ -163,12 +165,12 @@ def _ask(server: Running, secrets: Mapping[str, str], random: Random) -> None:
     _post(server, _agent(6, random, GPT), secrets["alice"])
 
 
-def _question(model: str, words: str) -> dict[str, Any]:
-    return {"model": model, "messages": [{"role": "user", "content": words}]}
+def _question(model: str, text: str) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": text}]}
 
 
 def _agent(steps: int, random: Random, model: str) -> dict[str, Any]:
-    """A conversation in which an agent has read and tried many things."""
+    """Return a long conversation of an agent."""
     turns: list[dict[str, Any]] = [
         {"role": "system", "content": "Work on the repository. " * 40},
         {"role": "user", "content": "The import fails for some files. " * 8},

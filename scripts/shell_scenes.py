@@ -1,4 +1,4 @@
-"""What stands in the pictures: somebody at work on a small shop, with answers from a script.
+"""The scenes of the shell's pictures: a user works on a small shop, with scripted replies.
 
 The shell is the real one, in a terminal; the commands are run, in a folder that is made for it.
 Only the model is a script, so that every run gives the same screens.
@@ -25,7 +25,7 @@ ROWS: Final = 64
 PROMPT: Final = "›"
 QUESTION: Final = "[q]uit:"
 STATUS: Final = "%)"
-"""Stands in the status line, which is drawn last."""
+"""Part of the status line, which is drawn last."""
 CACHE_STEP: Final = 128
 """A server's cache knows the beginning of a prompt in steps of this size."""
 
@@ -60,7 +60,7 @@ class Model:
 
 
 class Typist:
-    """Somebody who sits at the shell's prompt."""
+    """A user at the shell's prompt."""
 
     def __init__(self, terminal: Terminal) -> None:
         self.terminal = terminal

@@ -144,11 +144,11 @@ WORK: Final = (
 )
 """Lines that nearly fill the window."""
 MORE: Final = ("and at the end?", "sed -n '75,118p' app.log", "and in between?")
-"""And those for which something has to leave."""
+"""Lines that cause a trim."""
 LAST: Final = (
     "cat store.py",
     "sed -n '1,40p' app.log",
     "where would you begin?",
     "cat payments.py",
 )
-"""What is said after a summary; the last output waits for a question."""
+"""Lines after a summary; the last output is pending until the next question."""

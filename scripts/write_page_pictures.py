@@ -44,7 +44,7 @@ def _spending(page: Page) -> None:
 
 def _models(page: Page) -> None:
     page.get_by_role("link", name="Models").click()
-    page.locator("#lanes table").wait_for()
+    page.locator("#routes table").wait_for()
 
 
 class Shot(NamedTuple):

@@ -113,7 +113,7 @@ def _framed(drawn: str, title: str, columns: int, rows: int) -> str:
 
 
 def _placed(found: re.Match[str]) -> str:
-    """Words as wide as they stand on the screen, whatever the font; wide signs each by itself."""
+    """Return text elements as wide as on the screen in any font; wide characters alone."""
     style, x, y, words = found.groups()
     place, tags = float(x), []
     for piece in _pieces(unescape(words)):

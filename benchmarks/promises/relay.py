@@ -31,7 +31,7 @@ class Exchange:
     status: int = 0
     received: bytes = b""
     is_over: bool = False
-    """Whether the server came to its end, with somebody there to hear it."""
+    """Whether the response ended while the client was still connected."""
     pieces: int = 0
 
     @property

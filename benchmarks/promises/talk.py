@@ -85,7 +85,7 @@ class Talk:
         self._terminal = self._started()
 
     def run(self, turns: int, kills: int) -> Figures:
-        """Talk for so many turns; whatever is wrong afterwards is in the figures."""
+        """Run this many turns; failures are part of the figures."""
         figures, began = self.figures, time.monotonic()
         try:
             self._talk(turns, kills)

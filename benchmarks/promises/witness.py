@@ -95,8 +95,8 @@ def _wrong_lines(turns: Sequence[Mapping[str, Any]], done: Done) -> Iterator[str
 def _wrong_answers(
     turns: Sequence[Mapping[str, Any]], exchanges: Sequence[Exchange], done: Done
 ) -> Iterator[str]:
-    """Whether every answer is what the server said, as far as there was somebody to hear it."""
-    for turn, following in zip(turns, [*turns[1:], {"role": "nobody"}], strict=True):
+    """Whether every recorded answer is the server's, up to a disconnect of the client."""
+    for turn, following in zip(turns, [*turns[1:], {"role": "none"}], strict=True):
         if turn["role"] != "user":
             continue
         line, sent = turn["content"], answering(exchanges, turn["content"])

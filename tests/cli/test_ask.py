@@ -102,7 +102,7 @@ def test_with_nothing_configured_the_embedded_model_answers(
     assert done.returncode == 0, done.stderr
 
 
-def test_what_it_cost_is_in_the_books_of_all_runs(ask: Ask, tmp_path: Path) -> None:
+def test_the_cost_is_recorded_with_that_of_all_runs(ask: Ask, tmp_path: Path) -> None:
     assert ask("Say something.", "--max-tokens", "2").returncode == 0
     spending = SpendLog(Database(tmp_path / "state"))
     (spent,) = spending.by("model", "category", "project")

@@ -65,7 +65,7 @@ def test_a_source_knows_its_name_its_size_and_how_far_it_was_read(tmp_path: Path
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_compressed_input_is_unpacked_whatever_it_is_called(packed: bool) -> None:
+def test_compressed_input_is_decompressed_under_any_name(packed: bool) -> None:
     data = b'["one"]\n["two"]\n'
     source = source_of(gzip.compress(data) if packed else data)
     assert source.holds_rows()
@@ -219,7 +219,7 @@ def test_a_row_that_is_nested_too_deeply_is_one_error() -> None:
 def test_a_missing_window_is_the_fault_of_the_call_unless_the_row_names_a_model() -> None:
     with pytest.raises(brim.BudgetError):
         fit_rows(dump_json(CHAT), {})
-    done = fit_rows(dump_json({"model": "nobody-knows-me", "messages": CHAT}), {})
+    done = fit_rows(dump_json({"model": "unknown-model", "messages": CHAT}), {})
     assert json.loads(done.lines)["error"]["type"] == "BudgetError"
     assert fit_rows(dump_json({"model": "gpt-4o", "messages": CHAT}), {}).tally.fitted == 1
 
@@ -281,7 +281,7 @@ def test_a_process_that_is_ended_from_outside_is_told_of() -> None:
     assert active_children() == []
 
 
-def test_processes_are_gone_when_nobody_wants_more_rows() -> None:
+def test_processes_end_when_the_caller_stops_reading() -> None:
     data = lines_of(talk(i, 2) for i in range(5 * CHUNK_ROWS))
     rows = fit_chunks(chunks(source_of(data)), Job("rows", OPTIONS), 2)
     next(rows)

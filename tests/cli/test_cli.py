@@ -191,7 +191,7 @@ def test_explain_shows_a_table_instead_of_the_line() -> None:
 
 
 def test_faults_that_came_in_are_told() -> None:
-    lonely = [*CHAT, {"role": "tool", "tool_call_id": "x", "content": "nobody asked"}]
+    lonely = [*CHAT, {"role": "tool", "tool_call_id": "x", "content": "orphaned"}]
     result = brim_command("fit", "-", *WINDOW, given=json.dumps(lonely))
     assert "warning: message 1: " in result.stderr
 
@@ -244,7 +244,7 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
         ),
         (["fit", "-", *WINDOW], "5", 2, "standard input: The conversation is not a list"),
         (["fit", "-"], json.dumps(CHAT), 2, "Use --window 8192"),
-        (["fit", "-", "-m", "nobody"], json.dumps(CHAT), 2, "Use --window 8192"),
+        (["fit", "-", "-m", "unknown-model"], json.dumps(CHAT), 2, "Use --window 8192"),
         (["fit", "-", "--window", "0"], json.dumps(CHAT), 2, "'--window': 0 is not in the range"),
         (["fit", "-", "--window", "-5"], json.dumps(CHAT), 2, "'--window': -5 is not in"),
         (["fit", "-", *WINDOW, "--reply", "-1"], json.dumps(CHAT), 2, "'--reply': -1 is not in"),

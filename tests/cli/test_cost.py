@@ -35,7 +35,7 @@ def team(office: Office) -> Office:
 
 
 @pytest.fixture
-def booked(office: Office) -> Office:
+def shell_costs(office: Office) -> Office:
     """Two calls of the shell."""
     database = Database(office.folder)
     noon = datetime.fromisoformat(f"{MONDAY}T12:00:00").astimezone().timestamp()
@@ -57,14 +57,14 @@ def cells(text: str) -> list[list[str]]:
 # Sums
 
 
-def test_the_shells_spending_by_day_and_model(booked: Office) -> None:
-    assert cells(booked.brim("cost").stdout) == [
+def test_the_shells_spending_by_day_and_model(shell_costs: Office) -> None:
+    assert cells(shell_costs.brim("cost").stdout) == [
         ["day", "model", "calls", "prompt", "cached", "completion", "cost"],
         [MONDAY, "fast", "1", "100", "20", "10", "$0.2500"],
         [MONDAY, "own", "1", "300", "0", "30", "unknown"],
         ["total", "2", "400", "20", "40", "at least $0.2500"],
     ]
-    total = json.loads(booked.brim("cost", "--json").stdout)["total"]
+    total = json.loads(shell_costs.brim("cost", "--json").stdout)["total"]
     assert (total["calls"], total["cost"], total["at_least"]) == (2, "0.25", True)
     assert (total["input"], total["output"], total["estimated"]) == (400, 40, True)
 
@@ -118,18 +118,18 @@ def test_keys_that_had_the_same_name_are_told_apart(office: Office) -> None:
     assert costs == {f"alice ({old.id})": "1", f"alice ({new.id})": "2"}
 
 
-def test_the_two_books_are_never_added_up(booked: Office) -> None:
-    key = booked.key("alice")
-    booked.spend(key, make_charge(1_000_000), MONDAY)
-    asked: list[tuple[str, ...]] = [(), ("--gateway",), ("--store", str(booked.file))]
-    told = [json.loads(booked.brim("cost", *words, "--json").stdout) for words in asked]
+def test_costs_of_shell_and_gateway_are_never_added_up(shell_costs: Office) -> None:
+    key = shell_costs.key("alice")
+    shell_costs.spend(key, make_charge(1_000_000), MONDAY)
+    asked: list[tuple[str, ...]] = [(), ("--gateway",), ("--store", str(shell_costs.file))]
+    told = [json.loads(shell_costs.brim("cost", *words, "--json").stdout) for words in asked]
     assert [each["total"]["cost"] for each in told] == ["0.25", "1", "1"]
 
 
 def test_nothing_spent_says_where_else_to_look(office: Office) -> None:
     assert "--gateway" in office.brim("cost").stdout
     assert office.brim("cost", "--gateway").stdout == "No spending was recorded.\n"
-    assert not office.file.exists(), "looking makes no books"
+    assert not office.file.exists(), "reading creates no store"
 
 
 def test_a_name_cannot_talk_to_the_terminal(office: Office) -> None:
@@ -238,14 +238,14 @@ def test_rows_of_the_ledger_for_programs(team: Office) -> None:
     assert {row["counted"] for row in rows} == {False}
 
 
-def test_calls_of_the_shell_one_by_one(booked: Office) -> None:
-    table = list(csv.DictReader(StringIO(booked.brim("cost", "--rows").stdout)))
+def test_calls_of_the_shell_one_by_one(shell_costs: Office) -> None:
+    table = list(csv.DictReader(StringIO(shell_costs.brim("cost", "--rows").stdout)))
     assert [(row["model"], row["cost"]) for row in table] == [("fast", "0.25"), ("own", "")]
-    lines = booked.brim("cost", "--rows", "--json").stdout.splitlines()
+    lines = shell_costs.brim("cost", "--rows", "--json").stdout.splitlines()
     assert [json.loads(line)["estimated"] for line in lines] == [False, True]
 
 
-def test_books_without_rows_have_a_head_still(office: Office) -> None:
+def test_an_empty_ledger_still_has_a_header(office: Office) -> None:
     head = office.brim("cost", "--gateway", "--rows").stdout
     assert head.startswith("id,time,day,key,")
     assert head.count("\n") == 1

@@ -31,7 +31,7 @@ def test_the_key_alone_is_on_standard_output(office: Office, quiet: tuple[str, .
     assert secret.split() == [secret]
     assert secret not in made.stderr
     assert bool(made.stderr) == (not quiet)
-    access = office.ask(lambda books: books.access(hash_secret(secret)))
+    access = office.ask(lambda store: store.access(hash_secret(secret)))
     assert access is not None
     assert access.key.name == "alice"
     assert access.caps == ((key_scope(access.key.id), DAILY),)
@@ -66,7 +66,7 @@ def test_a_key_for_programs(office: Office) -> None:
     assert facts["caps"] == [
         {"unit": "tokens", "period": "day", "cap": 2_000_000, "spent": 0, "reserved": 0}
     ]
-    access = office.ask(lambda books: books.access(hash_secret(facts["key"])))
+    access = office.ask(lambda store: store.access(hash_secret(facts["key"])))
     assert access is not None
     assert access.key.id == facts["id"]
 
@@ -118,13 +118,13 @@ def test_caps_take_the_place_of_those_that_were(office: Office) -> None:
     key = office.key("alice", "--cap", "5/day")
     shown = office.brim("keys", "cap", "alice", "50/month", "2M tokens")
     assert shown.stdout == "alice: $0.00 of $50/month; 0 of 2,000,000 tokens\n"
-    caps = office.ask(lambda books: books.caps())
+    caps = office.ask(lambda store: store.caps())
     assert caps == {
         key_scope(key.id): (Cap(50_000_000, "dollars", "month"), Cap(2 * 10**6, "tokens"))
     }
     assert office.brim("keys", "cap", "alice").stdout == shown.stdout, "looking changes nothing"
     assert office.brim("keys", "cap", key.id, "--none").stdout == "alice: no cap\n"
-    assert office.ask(lambda books: books.caps()) == {}
+    assert office.ask(lambda store: store.caps()) == {}
     assert office.brim("keys", "cap").stdout == "There are no caps.\n"
 
 
@@ -132,7 +132,7 @@ def test_projects_and_all_keys_have_caps_of_their_own(office: Office) -> None:
     office.key("ci", "--project", "web")
     office.brim("keys", "cap", "--project", "web", "200/month")
     office.brim("keys", "cap", "--all-keys", "1000/month")
-    assert office.ask(lambda books: books.caps()) == {
+    assert office.ask(lambda store: store.caps()) == {
         project_scope("web"): (Cap(200_000_000, "dollars", "month"),),
         ALL: (Cap(1_000_000_000, "dollars", "month"),),
     }
@@ -157,7 +157,7 @@ def test_caps_are_listed_by_key_then_by_project_then_for_all(office: Office) -> 
     assert office.brim("keys", "list").stdout.splitlines()[-3:] == shown[-3:]
 
 
-def test_a_project_that_nobody_belongs_to_may_be_misspelled(office: Office) -> None:
+def test_a_project_without_keys_causes_a_warning(office: Office) -> None:
     office.key("ci", "--project", "web")
     assert office.brim("keys", "cap", "--project", "web", "5").stderr == ""
     wrong = office.brim("keys", "cap", "--project", "wbe", "5")
@@ -184,7 +184,7 @@ def test_a_project_that_nobody_belongs_to_may_be_misspelled(office: Office) -> N
         ("cap --none", "--none needs a NAME"),
         ("cap --project web --all-keys 5", "not both"),
         ("list --store mysql://h/x", "Unknown account store: mysql://"),
-        ("list --store /dev/null/books", "/dev/null/books"),
+        ("list --store /dev/null/accounts", "/dev/null/accounts"),
         ("list --store ~/team.sqlite3", "Account store not found: ~/team.sqlite3"),
         ("revoke alice --store ~/team.sqlite3", "Account store not found: ~/team.sqlite3"),
         ("cap --store ~/team.sqlite3", "Account store not found: ~/team.sqlite3"),
@@ -207,15 +207,15 @@ def test_every_wrong_call_is_told_in_a_sentence(office: Office, words: str, reas
 # The store
 
 
-def test_books_can_be_in_another_file(office: Office) -> None:
-    other = office.folder / "team" / "books.sqlite3"
+def test_an_option_names_another_store_file(office: Office) -> None:
+    other = office.folder / "team" / "other.sqlite3"
     assert office.brim("keys", "add", "alice", "--store", other).exit_code == 0
     assert "There are no keys" in office.brim("keys").stdout
     assert "alice" in office.brim("keys", "list", "--store", other).stdout
 
 
-def test_books_are_where_the_configuration_says(office: Office) -> None:
-    other = office.folder / "books.sqlite3"
+def test_the_configuration_names_the_store(office: Office) -> None:
+    other = office.folder / "other.sqlite3"
     office.environment["BRIM_GATEWAY__STORE"] = str(other)
     office.brim("keys", "add", "alice")
     assert other.exists()
@@ -224,7 +224,7 @@ def test_books_are_where_the_configuration_says(office: Office) -> None:
 
 
 @pytest.mark.parametrize("words", ["list", "cap", "list --all --json"])
-def test_looking_makes_no_books(office: Office, words: str) -> None:
+def test_reading_creates_no_store(office: Office, words: str) -> None:
     assert office.brim("keys", *words.split()).exit_code == 0
     assert "No active key: bob" in office.brim("keys", "revoke", "bob").stderr
     assert "No active key: bob" in office.brim("keys", "cap", "bob", "--none").stderr
@@ -233,7 +233,7 @@ def test_looking_makes_no_books(office: Office, words: str) -> None:
     assert list(office.folder.rglob("*.sqlite3*")) == []
 
 
-def test_the_first_cap_may_make_the_books(office: Office) -> None:
+def test_setting_a_cap_creates_the_store(office: Office) -> None:
     shown = office.brim("keys", "cap", "--all-keys", "5/day")
     assert (shown.exit_code, shown.stdout) == (0, "all keys together: $0.00 of $5/day\n")
     assert office.file.exists()
@@ -246,18 +246,18 @@ def store(request: pytest.FixtureRequest, empty_store: EmptyStore) -> str:
 
 async def spent(store: str, id: str) -> None:
     """A dollar and a quarter, against the cap of a day."""
-    books = create_store(store, Path())
-    await books.open()
+    account_store = create_store(store, Path())
+    await account_store.open()
     key = ApiKey(id, "alice", "web")
     assert (
-        await books.reserve(
+        await account_store.reserve(
             make_reservation("r1", 2_000_000, (key_scope(id), DAILY), key=key), LONG
         )
         is None
     )
-    await books.mark_sent("r1", LONG)
-    await books.settle([make_settlement("r1", 1_250_000)])
-    await books.close()
+    await account_store.mark_sent("r1", LONG)
+    await account_store.settle([make_settlement("r1", 1_250_000)])
+    await account_store.close()
 
 
 def test_every_store_can_be_worked_with(office: Office, store: str) -> None:

@@ -1,4 +1,4 @@
-"""Settings: where they come from, which one counts, and what is said of wrong ones."""
+"""Settings: their sources, their precedence, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def loaded(
 
 
 def problems_of(tmp_path: Path, text: str) -> list[str]:
-    """What is said of a file, without its folder."""
+    """Return the problems of a file with this text, without its path."""
     file = written(tmp_path / "config.toml", text)
     with pytest.raises(ConfigError) as caught:
         loaded(file)
@@ -445,7 +445,7 @@ k = { deep = 3 }
 '''
 
 
-def test_lines_are_found_behind_whatever_toml_allows() -> None:
+def test_line_numbers_are_found_in_any_valid_toml() -> None:
     assert config.key_lines(TRICKY) == {
         ("top",): 2,
         ("top", "quo.ted"): 2,
@@ -522,7 +522,7 @@ def test_the_same_content_elsewhere_is_not_trusted(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
-def test_nobody_else_can_read_or_write_what_is_trusted(tmp_path: Path) -> None:
+def test_only_the_user_can_read_or_write_the_trust_file(tmp_path: Path) -> None:
     store = Trust(tmp_path / "state" / "trusted.json")
     store.trust(tmp_path, "digest")
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
@@ -706,7 +706,7 @@ def test_the_command_prints_the_example(place: Path) -> None:  # noqa: ARG001
     assert brim_config("--example").stdout == config.write_example()
 
 
-def test_a_users_own_file_needs_no_trust_wherever_it_is(
+def test_the_users_own_file_needs_no_trust_in_any_folder(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(place / ".brim.toml", "context.policy = 'rolling'")
@@ -729,9 +729,9 @@ def test_an_overlay_is_used_after_it_was_shown_and_trusted(place: Path) -> None:
         f"brim: {file} is not trusted and not used. Run `brim config trust`."
         in brim_config().stderr
     )
-    nobody = brim_config("trust")
-    assert nobody.exit_code == 2
-    assert "--yes" in nobody.stderr
+    unconfirmed = brim_config("trust")
+    assert unconfirmed.exit_code == 2
+    assert "--yes" in unconfirmed.stderr
     shown = brim_config("trust", "--yes")
     assert shown.exit_code == 0
     assert "# \\u202eturned\ncontext.policy = 'rolling'\n" in shown.stdout
@@ -763,7 +763,7 @@ def test_a_terminal_is_asked(place: Path, answer: bytes, code: int) -> None:
     os.close(terminal)
     os.write(screen, answer)
     shown = b""
-    with suppress(OSError):  # how Linux says that nobody is on the other side any more
+    with suppress(OSError):  # on Linux, if the other side is closed
         while some := os.read(screen, 65_536):
             shown += some
     os.close(screen)

@@ -27,7 +27,7 @@ from brim.tokens.calibrated_counter import CalibratedCounter, measure_non_latin
 from brim.tokens.counter import RequestCounter
 from tests.support.strategies import Raw, text
 
-UNKNOWN = "nobody/unheard-of"
+UNKNOWN = "acme/unknown-model"
 LATIN = "the budget of the parser reads a file, and writes another one. "
 JAPANESE = "日本語の文章は、ここに書かれています。"
 RUSSIAN = "Здесь написан русский текст. "
@@ -305,9 +305,9 @@ def test_after_a_switch_no_calibration_of_the_first_model_is_used() -> None:
     chat = brim.Session(UNKNOWN, window=20_000)
     exchange(chat, LATIN * 40, 2.0)
     assert get_driver(chat).profile.calibration.ratio > 1.9
-    chat.switch("nobody/else", window=20_000)
+    chat.switch("acme/other-model", window=20_000)
     assert get_driver(chat).profile.calibration == UNCALIBRATED
-    fresh = brim.Session("nobody/else", window=20_000)
+    fresh = brim.Session("acme/other-model", window=20_000)
     for turn in chat.history:
         fresh.append(turn)
     assert chat.tokens == fresh.tokens
@@ -317,7 +317,7 @@ def test_a_reply_from_before_a_switch_does_not_calibrate_the_new_model() -> None
     chat = brim.Session(UNKNOWN, window=20_000)
     chat.user(LATIN * 40)
     chat.request()
-    chat.switch("nobody/else", window=20_000)
+    chat.switch("acme/other-model", window=20_000)
     chat.receive(answer(5_000))
     assert get_driver(chat).profile.calibration == UNCALIBRATED
     assert list(chat.ledger.totals) == [(UNKNOWN, "main")]

@@ -125,7 +125,7 @@ def test_a_table_without_a_width_has_one_line_per_row() -> None:
 
 
 def test_warnings_follow_the_table() -> None:
-    lonely = [*steps(1), {"role": "tool", "tool_call_id": "x", "content": "nobody asked"}]
+    lonely = [*steps(1), {"role": "tool", "tool_call_id": "x", "content": "orphaned"}]
     assert render_plan(plan_of(lonely)).splitlines()[-1].startswith("warning: message 4: ")
 
 
@@ -137,7 +137,7 @@ def test_a_plan_that_does_not_fit_says_so() -> None:
 
 FACTS: dict[str, Any] = {
     "name": "some-model",
-    "provider": "somebody",
+    "provider": "acme",
     "context": 8_192,
     "largest_input": None,
     "largest_output": None,

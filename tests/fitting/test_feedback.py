@@ -19,7 +19,7 @@ from brim.messages import Media, Message
 
 WINDOW = 8_000
 EXACT = ModelProfile("gpt-4o", window=WINDOW, reply=500)
-ESTIMATED = ModelProfile("nobody/unheard-of", window=WINDOW, reply=500)
+ESTIMATED = ModelProfile("acme/unknown-model", window=WINDOW, reply=500)
 
 
 def planned(target: ModelProfile, *messages: Message) -> tuple[Planner, Plan]:

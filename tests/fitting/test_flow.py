@@ -20,7 +20,7 @@ from brim.session.driver import RequestSettings
 from brim.session.session import Session, get_driver
 from tests.support.strategies import Raw, histories, history, policies
 
-UNKNOWN = "nobody/unheard-of"
+UNKNOWN = "acme/unknown-model"
 Server = Callable[[Mapping[str, Any]], int | None]
 
 
@@ -93,7 +93,7 @@ class Driven:
                 answer = "NOTES: so it was."
 
 
-def nobody(_body: Mapping[str, Any]) -> int | None:
+def no_count(_body: Mapping[str, Any]) -> int | None:
     return None
 
 
@@ -184,7 +184,7 @@ def test_without_a_count_the_estimate_decides(
 ) -> None:
     turns = appended(turns)
     try:
-        sent = Driven(session(turns, window, policy), nobody, ask).request
+        sent = Driven(session(turns, window, policy), no_count, ask).request
     except brim.ContextOverflowError:
         with pytest.raises(brim.ContextOverflowError):
             session(turns, window, policy).request()
@@ -276,7 +276,7 @@ def test_an_exact_count_is_confirmed_only_with_always() -> None:
     chat = Session("gpt-4o", window=2_001, reply=1)
     for turn in history("u400 a400 u400"):
         chat.append(turn)
-    assert Driven(chat, nobody, "near").counts == []
+    assert Driven(chat, no_count, "near").counts == []
 
 
 def test_the_counted_body_is_the_body_that_is_sent() -> None:
@@ -339,7 +339,7 @@ def test_after_a_context_length_error_the_next_request_is_smaller(
         chat.append(turn)
     sizes = []
     for _ in range(3):
-        request = Driven(chat, nobody, ask).request
+        request = Driven(chat, no_count, ask).request
         sizes.append(by_gpt(request))
         get_driver(chat).handle_context_length_error(said)
     assert sizes[2] < sizes[1] < sizes[0]

@@ -257,7 +257,7 @@ def test_a_conversation_that_is_too_long_is_not_counted_again_as_it_grows() -> N
     assert len(refusing) <= 1
 
 
-# Whatever happens
+# Any sequence of errors
 
 
 refusals = st.builds(

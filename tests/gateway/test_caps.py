@@ -208,7 +208,7 @@ def test_a_changed_cap_applies_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = create_secret("anna", dollars(MAX_COST))
     with gateway_with_upstream() as (gateway, _):
         assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 429]
-        (scope,) = run_in_store(lambda books: books.caps())
+        (scope,) = run_in_store(lambda store: store.caps())
         set_caps(scope, dollars(COST + MAX_COST))
         assert [say_hi(gateway, secret).status_code for _ in range(2)] == [200, 429]
         set_caps(scope)

@@ -99,7 +99,7 @@ def test_spending_is_listed_by_group_and_with_caps() -> None:
         for _ in range(2):
             say_hi(server, anna)
         found: dict[str, Any] = {}
-        wait_until(lambda: _is_booked(server, boss, 2, found))
+        wait_until(lambda: _is_recorded(server, boss, 2, found))
         for by, on in (("key", "anna"), ("model", MODEL), ("project", "web")):
             (row,) = found[f"by_{by}"]
             assert (row["name"], row["requests"], row["input"]) == (on, 2, 2 * PROMPT_TOKENS)
@@ -123,17 +123,17 @@ def test_keys_with_the_same_name_are_distinguished() -> None:
     boss, first = create_secret("boss", is_operator=True), create_secret("anna")
     with gateway_with_upstream() as (server, _):
         say_hi(server, first)
-        run_in_store(lambda books: books.revoke("anna"))
+        run_in_store(lambda store: store.revoke("anna"))
         say_hi(server, create_secret("anna"))
         found: dict[str, Any] = {}
-        wait_until(lambda: _is_booked(server, boss, 1, found, keys=2))
+        wait_until(lambda: _is_recorded(server, boss, 1, found, keys=2))
     called = {f"anna ({key['id']})" for key in found["keys"] if not key["operator"]}
     assert len(called) == 2
     assert {row["name"] for row in found["by_key"]} == called
     assert {key["name"] for key in found["keys"]} == {"boss", *called}
 
 
-def _is_booked(
+def _is_recorded(
     server: Running, boss: str, requests: int, found: dict[str, Any], keys: int = 1
 ) -> bool:
     """Wait until all queries, which are not atomic together, agree."""
@@ -175,14 +175,14 @@ class _Slow(SqliteAccountStore):
 
 def test_a_slow_ledger_is_read_once_for_concurrent_dashboards() -> None:
     async def looked() -> int:
-        books = _Slow(store_file())
-        sums = SpendingCache(books)
+        store = _Slow(store_file())
+        sums = SpendingCache(store)
         today = date(2026, 11, 15)
         found = await asyncio.gather(*(sums.since(today) for _ in range(20)))
         assert all(each == found[0] for each in found)
         await sums.since(date(2026, 11, 1))
-        await books.close()
-        return books.read
+        await store.close()
+        return store.read
 
     assert asyncio.run(looked()) == 2 * len(dashboard.GROUPINGS)
 
@@ -197,17 +197,17 @@ def test_a_model_is_listed_with_its_window_and_source() -> None:
     ):
         assert told(server, "/brim/routes")["data"] == []
         ask(server, CHAT, "hi")
-        (lane,) = told(server, "/brim/routes")["data"]
-        assert (lane["upstream"], lane["model"]) == ("upstream-1", "scripted")
-        assert (lane["window"], lane["reply"], lane["source"]) == (2_000, 100, "the server")
-        assert lane["limit"] == 2_000 - 100 - lane["margin"]
+        (route,) = told(server, "/brim/routes")["data"]
+        assert (route["upstream"], route["model"]) == ("upstream-1", "scripted")
+        assert (route["window"], route["reply"], route["source"]) == (2_000, 100, "the server")
+        assert route["limit"] == 2_000 - 100 - route["margin"]
 
 
 def test_an_unknown_window_is_null() -> None:
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
-        (lane,) = told(server, "/brim/routes")["data"]
-        assert (lane["window"], lane["limit"], lane["source"]) == (None, None, "a guess")
+        (route,) = told(server, "/brim/routes")["data"]
+        assert (route["window"], route["limit"], route["source"]) == (None, None, "a guess")
 
 
 def test_the_most_recently_used_models_are_listed() -> None:

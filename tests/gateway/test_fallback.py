@@ -64,7 +64,7 @@ def two(
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
+def unused_address() -> Iterator[str]:
     """Yield an address without a server."""
     with open_listener("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
@@ -107,7 +107,7 @@ def test_a_failure_is_answered_by_the_fallback(
 
 def test_an_unreachable_upstream_is_replaced_by_its_fallback() -> None:
     with (
-        nobody() as first,
+        unused_address() as first,
         ScriptedServer("Blue.", window=SMALL) as small,
         running(config(first, small.url)) as gateway,
         openai_client(gateway.url) as client,
@@ -169,7 +169,7 @@ def test_the_first_error_is_relayed_if_the_fallback_fails_too(
 def test_the_first_error_is_relayed_if_the_fallback_is_unreachable() -> None:
     with (
         ScriptedServer(LATER, window=LARGE) as large,
-        nobody() as second,
+        unused_address() as second,
         running(config(large.url, second)) as gateway,
     ):
         answer = post(gateway.url, CHAT, for_large(CHAT, *TURNS))
@@ -220,8 +220,8 @@ def test_the_first_stream_is_relayed_whole_if_the_fallback_fails() -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_both_upstreams_unreachable_is_an_error(path: str) -> None:
     with (
-        nobody() as first,
-        nobody() as second,
+        unused_address() as first,
+        unused_address() as second,
         running(config(first, second)) as gateway,
     ):
         answer = post(gateway.url, path, for_large(path, *TURNS))

@@ -186,13 +186,13 @@ def test_all_response_headers_can_be_filtered(given_: list[tuple[str, bytes]]) -
     assert not {name for name, _ in answered} & {b"set-cookie", b"content-length", b"brim-trimmed"}
 
 
-_wishes = st.dictionaries(
+_options = st.dictionaries(
     _names.map(lambda name: f"brim-{name}") | st.sampled_from(["brim-policy", "brim-fitting"]),
     st.text(max_size=9) | st.sampled_from([" Rolling ", "OFF", "dry-run"]),
 )
 
 
-@given(_wishes)
+@given(_options)
 def test_every_option_is_parsed_or_rejected(headers: dict[str, str]) -> None:
     raw = {name.encode(): value.encode() for name, value in headers.items()}
     with contextlib.suppress(GatewayError):

@@ -29,7 +29,7 @@ from tests.support.gateway.requests import (
 )
 
 ALL_PATHS = (*PATHS, COUNT_TOKENS, INPUT_TOKENS)
-HIDDEN = "a-word-that-nobody-repeats"
+HIDDEN = "a-word-that-is-never-repeated"
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ PASSED_ON: Mapping[str, Mapping[str, Any]] = {
     "tools that are texts": {"tools": ["f", None, 5]},
     "a tool without a function": {"tools": [{"type": []}]},
     "thinking that is a number": {"thinking": 5},
-    "fields that nobody knows": {"": 0, "x" * 1_000: [{}], "_pin": True},
+    "unknown fields": {"": 0, "x" * 1_000: [{}], "_pin": True},
     "a null model": {"model": None},
 }
 

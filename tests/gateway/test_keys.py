@@ -301,7 +301,7 @@ def test_a_running_gateway_requires_keys_soon_after_the_first_is_created(
 
 
 def test_a_store_without_keys_admits_everyone(provider: ScriptedServer) -> None:
-    run_in_store(lambda books: books.keys())
+    run_in_store(lambda store: store.keys())
     assert store_file().exists()
     with running(config_of(provider.url)) as gateway:
         asyncio.run(_swept(gateway))

@@ -88,8 +88,8 @@ def test_a_killed_gateway_leaves_one_presumed_row(anna: str, tmp_path: Path) -> 
 def test_the_lease_of_a_long_stream_is_renewed(anna: str, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on, renew, swept = threading.Event(), SqliteAccountStore.renew, threading.Semaphore(0)
 
-    async def renewed(books: SqliteAccountStore, ids: Sequence[str], lease: float) -> None:
-        await renew(books, ids, lease)
+    async def renewed(store: SqliteAccountStore, ids: Sequence[str], lease: float) -> None:
+        await renew(store, ids, lease)
         swept.release()
 
     monkeypatch.setattr(SqliteAccountStore, "renew", renewed)

@@ -56,7 +56,7 @@ def test_a_key_with_caps_cannot_send_a_request_without_a_cost_bound(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"model": "nobody-knows"}, (403, "price_unknown")),
+        ({"model": "unknown-model"}, (403, "price_unknown")),
         ({"max_tokens": "many"}, (400, "invalid_request")),
         ({"MAX_TOKENS": 9}, (403, "uncountable")),
     ],

@@ -22,7 +22,7 @@ from tests.support.gateway.requests import CHAT, PATHS, ask, begin_stream, get_r
 
 TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(41)]
 DRY_RUN = {"brim-fitting": "dry-run"}
-LANE = {"upstream": "upstream-1", "model": "scripted"}
+ROUTE = {"upstream": "upstream-1", "model": "scripted"}
 
 each_format = pytest.mark.parametrize("path", PATHS)
 
@@ -80,21 +80,21 @@ def test_metrics_match_the_record_of_a_request(path: str) -> None:
         request = get_record(server, ask(server, path, *TURNS))
         numbers = read(server)
         ended = {"format": formats.PATHS[path].name, "status": "2xx", "end": "completed"}
-        assert numbers("brim_requests_total", **LANE, **ended) == 1
-        assert numbers("brim_tokens_before_total", **LANE) == request["tokens_before"]
-        assert numbers("brim_tokens_after_total", **LANE) == request["tokens"]
+        assert numbers("brim_requests_total", **ROUTE, **ended) == 1
+        assert numbers("brim_tokens_before_total", **ROUTE) == request["tokens_before"]
+        assert numbers("brim_tokens_after_total", **ROUTE) == request["tokens"]
         left_out = request["tokens_before"] - request["tokens"]
-        assert numbers("brim_tokens_trimmed_total", **LANE) == left_out > 0
+        assert numbers("brim_tokens_trimmed_total", **ROUTE) == left_out > 0
         for outcome, messages in request["trimmed"].items():
-            assert numbers("brim_trimmed_requests_total", outcome=outcome, **LANE) == 1
-            assert numbers("brim_trimmed_messages_total", outcome=outcome, **LANE) == messages
+            assert numbers("brim_trimmed_requests_total", outcome=outcome, **ROUTE) == 1
+            assert numbers("brim_trimmed_messages_total", outcome=outcome, **ROUTE) == messages
         usage = request["usage"]
-        assert numbers("brim_input_tokens_total", **LANE) == usage["input"]
-        assert numbers("brim_cached_input_tokens_total", **LANE) == 5
-        assert numbers("brim_output_tokens_total", **LANE) == usage["output"]
-        assert numbers("brim_cost_dollars_total", **LANE) == pytest.approx(request["cost"])
-        assert numbers("brim_unknown_cost_requests_total", **LANE) == 0
-        assert numbers("brim_unreported_usage_requests_total", **LANE) == 0
+        assert numbers("brim_input_tokens_total", **ROUTE) == usage["input"]
+        assert numbers("brim_cached_input_tokens_total", **ROUTE) == 5
+        assert numbers("brim_output_tokens_total", **ROUTE) == usage["output"]
+        assert numbers("brim_cost_dollars_total", **ROUTE) == pytest.approx(request["cost"])
+        assert numbers("brim_unknown_cost_requests_total", **ROUTE) == 0
+        assert numbers("brim_unreported_usage_requests_total", **ROUTE) == 0
 
 
 def test_requests_are_summed() -> None:
@@ -156,10 +156,10 @@ def test_a_context_length_error_is_counted_and_its_window_exported() -> None:
     ):
         assert ask(server, CHAT, *TURNS, max_tokens=100).status_code == 200
         numbers = read(server)
-        assert numbers("brim_resends_total", **LANE) == 1
+        assert numbers("brim_resends_total", **ROUTE) == 1
         source = "a context-length error"
-        assert numbers("brim_window_tokens", source=source, **LANE) == 1_000
-        assert numbers("brim_calibration_ratio", **LANE) > 0
+        assert numbers("brim_window_tokens", source=source, **ROUTE) == 1_000
+        assert numbers("brim_calibration_ratio", **ROUTE) > 0
 
 
 def test_a_fallback_model_is_counted_under_its_own_name() -> None:

@@ -369,11 +369,11 @@ def test_a_dry_run_shows_what_would_be_sent(path: str) -> None:
 @pytest.mark.parametrize("is_set", [False, True])
 def test_cache_marks_are_set_on_request(is_set: bool) -> None:
     body = body_of(MESSAGES, *TURNS, reply=20, model="gpt-4o", system="Be brief.")
-    wish = {"brim-cache-marks": "off" if is_set else "on"}
+    options = {"brim-cache-marks": "off" if is_set else "on"}
     with ScriptedServer("ok", window=1_000) as provider:
         with running(config_of(provider.url, cache_marks=is_set)) as gateway:
             post(gateway.url, MESSAGES, body)
-            post(gateway.url, MESSAGES, body, wish)
+            post(gateway.url, MESSAGES, body, options)
         first, second = (asked.body for asked in provider.requests)
     marked, plain = (first, second) if is_set else (second, first)
     assert "cache_control" not in json.dumps(plain)

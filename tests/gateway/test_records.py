@@ -76,8 +76,8 @@ def _step(path: str, id: str, result: str) -> list[dict[str, Any]]:
 def test_decisions_and_notes_add_up_to_the_difference(path: str, policy: str, window: int) -> None:
     config = config_of("http://127.0.0.1:9", window=window, reply=200, count="off")
     with running(config) as server:
-        wishes = {"brim-fitting": "dry-run", "brim-policy": policy}
-        answer = post(server.url, path, with_calls(path), wishes)
+        options = {"brim-fitting": "dry-run", "brim-policy": policy}
+        answer = post(server.url, path, with_calls(path), options)
         request = get_record(server, answer.raise_for_status())
         plan = request["plan"]
         decisions = plan["decisions"]

@@ -1,6 +1,6 @@
 """Message content and keys never leak.
 
-All content of clients and upstreams contains a marker. Whatever happens to a request, no log line,
+All content of clients and upstreams contains a marker. For every outcome of a request, no log line,
 metric, record or error of brim contains the marker.
 """
 

@@ -125,7 +125,7 @@ def test_without_an_upstream_all_options_are_listed() -> None:
     [
         (["--upstream", "nonsense"], "--upstream: upstreams.default.endpoint must be a URL"),
         ([*UPSTREAM, "--format", "opnai"], "--format: upstreams.default.format must be one of"),
-        ([*UPSTREAM, "--key-env", "NOBODY"], "NOBODY, the key of upstreams.default, is not set"),
+        ([*UPSTREAM, "--key-env", "UNSET"], "UNSET, the key of upstreams.default, is not set"),
         ([*UPSTREAM, "--host", "0.0.0.0"], "0.0.0.0 is reachable from other machines"),
         ([*UPSTREAM, "--policy", "stedy"], "--policy: gateway.policy must be one of steady, "),
         ([*UPSTREAM, "--port", "65536"], "--port: gateway.port must be a port from 0 to 65535"),
@@ -393,7 +393,7 @@ def test_failing_upstreams_are_distinguished(
         models = ["d"]
         [upstreams.unset]
         endpoint = "{llama.url}"
-        key_env = "NOBODY"
+        key_env = "UNSET"
         models = ["e"]
         [upstreams.lost]
         endpoint = "{llama.url}"
@@ -411,7 +411,7 @@ def test_failing_upstreams_are_distinguished(
     assert checked.exit_code == 1
     facts = {each["upstream"]: each for each in json.loads(checked.stdout)["upstreams"]}
     assert {each["state"] for each in facts.values()} == {"bad"}
-    assert "NOBODY is not set" in facts["unset"]["message"]
+    assert "UNSET is not set" in facts["unset"]["message"]
     assert "cannot be reached" in facts["away"]["message"]
     assert "no upstream serves its fallback b" in facts["lost"]["message"]
     assert "key" in facts["wrong"]["message"]

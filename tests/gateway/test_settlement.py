@@ -139,11 +139,11 @@ def test_a_settlement_that_fails_does_not_block_others(
     settle = SqliteAccountStore.settle
     wrong: list[str] = []
 
-    async def settling(books: SqliteAccountStore, settlements: Sequence[Settlement]) -> None:
+    async def settling(store: SqliteAccountStore, settlements: Sequence[Settlement]) -> None:
         wrong.extend([settlements[0].id] if not wrong else [])
         if wrong[0] in [each.id for each in settlements]:
             raise OverflowError
-        await settle(books, settlements)
+        await settle(store, settlements)
 
     monkeypatch.setattr(SqliteAccountStore, "settle", settling)
     with gateway_with_upstream() as (gateway, _), ThreadPoolExecutor(4) as pool:
@@ -276,10 +276,10 @@ def test_a_retry_after_a_closed_connection_counts_once(
     reserve, claimed = SqliteAccountStore.reserve, []
 
     async def reserving(
-        books: SqliteAccountStore, claim: Reservation, lease: float
+        store: SqliteAccountStore, claim: Reservation, lease: float
     ) -> CapReached | ReservationInvalid | None:
         claimed.append(claim.id)
-        return await reserve(books, claim, lease)
+        return await reserve(store, claim, lease)
 
     monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
 
@@ -347,10 +347,10 @@ def test_a_reservation_is_made_as_sent_only_on_an_open_connection(
     reserve, at_once = SqliteAccountStore.reserve, []
 
     async def reserving(
-        books: SqliteAccountStore, claim: Reservation, lease: float
+        store: SqliteAccountStore, claim: Reservation, lease: float
     ) -> CapReached | ReservationInvalid | None:
         at_once.append(claim.is_sent)
-        return await reserve(books, claim, lease)
+        return await reserve(store, claim, lease)
 
     async def work() -> None:
         async def answer(_: web.Request) -> web.StreamResponse:
@@ -372,8 +372,8 @@ def test_a_disconnect_before_sending_costs_nothing(
 ) -> None:
     reserve, is_claimed = SqliteAccountStore.reserve, threading.Event()
 
-    async def for_ever(books: SqliteAccountStore, claim: Reservation, lease: float) -> None:
-        await reserve(books, claim, lease)
+    async def for_ever(store: SqliteAccountStore, claim: Reservation, lease: float) -> None:
+        await reserve(store, claim, lease)
         is_claimed.set()
         await asyncio.get_running_loop().create_future()
 
@@ -392,8 +392,8 @@ def _unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that reserves, and fails before it can reply."""
     reserve = SqliteAccountStore.reserve
 
-    async def unheard(books: SqliteAccountStore, claim: Reservation, lease: float) -> None:
-        await reserve(books, claim, lease)
+    async def unheard(store: SqliteAccountStore, claim: Reservation, lease: float) -> None:
+        await reserve(store, claim, lease)
         raise AccountStoreUnavailableError("the line broke")
 
     monkeypatch.setattr(SqliteAccountStore, "reserve", unheard)
@@ -419,10 +419,10 @@ def test_a_request_allowed_after_a_lost_store_reply_is_charged(anna: str) -> Non
 
 async def sweep_later() -> None:
     """Expire all leases."""
-    books = SqliteAccountStore(store_file(), lambda: time.time() + 3_600)
-    await books.open()
-    await books.sweep()
-    await books.close()
+    store = SqliteAccountStore(store_file(), lambda: time.time() + 3_600)
+    await store.open()
+    await store.sweep()
+    await store.close()
 
 
 @pytest.mark.usefixtures("_unheard")
@@ -449,12 +449,12 @@ def test_a_lost_mark_sent_reply_leaves_nothing_presumed(
     monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", LONG)
     unheard, forward = SqliteAccountStore.reserve, SqliteAccountStore.mark_sent
 
-    async def reserving(books: SqliteAccountStore, claim: Reservation, lease: float) -> None:
+    async def reserving(store: SqliteAccountStore, claim: Reservation, lease: float) -> None:
         with suppress(AccountStoreUnavailableError) if not claim.is_sent else nullcontext():
-            await unheard(books, claim, lease)
+            await unheard(store, claim, lease)
 
-    async def forwarding(books: SqliteAccountStore, id: str, lease: float) -> bool:
-        await forward(books, id, lease)
+    async def forwarding(store: SqliteAccountStore, id: str, lease: float) -> bool:
+        await forward(store, id, lease)
         raise AccountStoreUnavailableError("the line broke")
 
     monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
@@ -476,12 +476,12 @@ def test_the_first_request_after_an_outage_is_counted(
     reserve, claimed = SqliteAccountStore.reserve, []
 
     async def reserving(
-        books: SqliteAccountStore, claim: Reservation, lease: float
+        store: SqliteAccountStore, claim: Reservation, lease: float
     ) -> CapReached | ReservationInvalid | None:
         claimed.append(claim.id)
         if len(claimed) == 1:
             raise AccountStoreUnavailableError("the line broke")
-        return await reserve(books, claim, lease)
+        return await reserve(store, claim, lease)
 
     monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
     with (

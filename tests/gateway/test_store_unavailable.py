@@ -145,7 +145,7 @@ def test_nothing_is_sent_while_the_store_is_unavailable(
 
 
 def test_a_store_that_denies_access_stops_the_gateway_at_startup(service: Service) -> None:
-    run_in_store(lambda books: books.keys(), service.url)
+    run_in_store(lambda store: store.keys(), service.url)
     scheme, _, place = service.url.partition("://")
     if isinstance(service, Valkey):
         service.tell("SET", "{brim}:layout", "99")

@@ -121,7 +121,7 @@ def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
         stream({"type": "message_stop"}),
         stream({"type": "response.incomplete", "response": {"output": ["x" * 9_000]}}),
         stream({"type": "response.completed", "response": {"output": "x" * 9_000, "usage": USAGE}}),
-        stream(chunk({"content": "x" * MAX_EVENT_BYTES})).rstrip(),  # nobody has looked
+        stream(chunk({"content": "x" * MAX_EVENT_BYTES})).rstrip(),  # too large to be parsed
     ],
 )
 def test_a_complete_stream_is_recognized(last: bytes) -> None:

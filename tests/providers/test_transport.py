@@ -359,7 +359,7 @@ async def late(_: asyncio.StreamWriter) -> None:
 async def in_the_answer(writer: asyncio.StreamWriter) -> None:
     writer.write(ANSWER[:12])
     await writer.drain()
-    await asyncio.sleep(0.01)  # to hang up at once would take back what was said
+    await asyncio.sleep(0.01)  # an immediate close would discard the bytes
 
 
 @pytest.mark.parametrize(("breaking", "quick"), [(late, 0.05), (in_the_answer, 60.0)])

@@ -44,7 +44,7 @@ class Team:
     gateways: Sequence[Replica]
     secrets: Mapping[str, str]
     """Secrets of the keys, by name."""
-    books: AccountStore
+    account_store: AccountStore
     scopes: Mapping[str, str]
 
     async def bill(self) -> list[tuple[str, int]]:
@@ -68,13 +68,13 @@ class Team:
     async def rows_at_rest(self) -> list[LedgerRow]:
         """Return the ledger once nothing is reserved, which the gateways bring about themselves."""
         async with asyncio.timeout(PATIENCE):
-            while any(counter.reserved for counter in await self.books.counters()):
+            while any(counter.reserved for counter in await self.account_store.counters()):
                 await asyncio.sleep(0.1)
-        return [row async for row in self.books.rows() if row.state != "refunded"]
+        return [row async for row in self.account_store.rows() if row.state != "refunded"]
 
     async def spent(self) -> dict[str, int]:
         """Return the spent amounts of the keys."""
-        spent = {counter.scope: counter.spent for counter in await self.books.counters()}
+        spent = {counter.scope: counter.spent for counter in await self.account_store.counters()}
         return {name: spent[scope] for name, scope in self.scopes.items()}
 
 
@@ -88,11 +88,11 @@ def store(request: pytest.FixtureRequest, empty_store: EmptyStore) -> str:
 async def team(
     request: pytest.FixtureRequest, store: str, before: str, tmp_path: Path
 ) -> AsyncIterator[Team]:
-    books = create_store(store, tmp_path)
-    await books.open()
+    account_store = create_store(store, tmp_path)
+    await account_store.open()
     made = {name: create_key(name) for name in CAPS}
     for name, (key, secret) in made.items():
-        await books.add_key(key, hash_secret(secret), [CAPS[name]])
+        await account_store.add_key(key, hash_secret(secret), [CAPS[name]])
     with ExitStack() as stack:
         models = stack.enter_context(model_server())
         gateways = stack.enter_context(replicas(tmp_path, _settings(store, models)))
@@ -102,10 +102,10 @@ async def team(
             models,
             gateways,
             {name: secret for name, (_, secret) in made.items()},
-            books,
+            account_store,
             {name: key_scope(key.id) for name, (key, _) in made.items()},
         )
-    await books.close()
+    await account_store.close()
 
 
 def _settings(store: str, models: str) -> dict[str, str]:
@@ -152,9 +152,9 @@ async def test_killing_a_gateway_affects_neither_other_clients_nor_caps(team: Te
     bill, rows = await team.bill(), await team.rows_at_rest()
     assert largest(Counter(name for name, _ in bill)) == 1, "sent twice"
     assert largest(Counter(row.model for row in rows)) == 1, "written down twice"
-    true, booked = dict(bill), {row.model: row for row in rows}
-    assert true.keys() <= booked.keys()
-    for name, row in booked.items():
+    true, recorded = dict(bill), {row.model: row for row in rows}
+    assert true.keys() <= recorded.keys()
+    for name, row in recorded.items():
         if name in {each.name for each in load.ended("whole")}:
             assert (row.state, row.charge.micro_dollars) == ("settled", true[name])
         elif name in true:

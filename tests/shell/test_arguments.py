@@ -50,7 +50,7 @@ def is_destructive(arguments: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("arguments", DESTRUCTIVE, ids=str)
-def test_a_destructive_command_is_found_wherever_it_stands(arguments: dict[str, Any]) -> None:
+def test_a_destructive_command_is_found_in_any_argument(arguments: dict[str, Any]) -> None:
     assert is_destructive(arguments)
 
 

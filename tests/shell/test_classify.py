@@ -726,9 +726,9 @@ def test_a_prefix_always_wins(line: str) -> None:
 
 @given(LINES)
 def test_a_line_that_starts_with_no_command_never_runs(line: str) -> None:
-    nobody = KnownNames(lambda _: False, lambda _: False, METAS)
+    no_names = KnownNames(lambda _: False, lambda _: False, METAS)
     if re.match(r"[a-z]+ [a-z]", line):
-        assert classify(line, nobody).kind == "language"
+        assert classify(line, no_names).kind == "language"
 
 
 def _rule(line: str) -> str:

@@ -195,8 +195,8 @@ def test_a_price_is_tokens_times_the_models_price() -> None:
     assert user.price == Decimal(10) * user.tokens / 1_000_000
     assert found["reply"].price == Decimal("0.01")
     assert found["free"].price is None
-    nobody_knows = build_report(Session("some-model", window=500))
-    assert all(part.price is None for part in nobody_knows.parts)
+    unpriced = build_report(Session("some-model", window=500))
+    assert all(part.price is None for part in unpriced.parts)
 
 
 def test_trimmed_turns_are_not_in_the_rows() -> None:

@@ -262,9 +262,9 @@ def test_the_account_store_is_checked_but_not_created(checked: Checked, tmp_path
     key, secret = create_key("anna")
 
     async def added() -> None:
-        books = SqliteAccountStore(path)
-        await books.add_key(key, hash_secret(secret))
-        await books.close()
+        store = SqliteAccountStore(path)
+        await store.add_key(key, hash_secret(secret))
+        await store.close()
 
     asyncio.run(added())
     there = named(checked(), "account store")
@@ -286,10 +286,10 @@ def test_an_account_store_that_does_not_open_is_bad(
 ) -> None:
     (tmp_path / "broken.sqlite3").write_text("no database, " * 1_000)
     place = store if "://" in store else str(tmp_path / store)
-    books = named(checked(f"[gateway]\nstore = {json.dumps(place)}"), "account store")
-    assert (books.state, books.advice) == ("bad", "set gateway.store to another address")
-    assert reason in books.message
-    assert "hush" not in repr(books)
+    check = named(checked(f"[gateway]\nstore = {json.dumps(place)}"), "account store")
+    assert (check.state, check.advice) == ("bad", "set gateway.store to another address")
+    assert reason in check.message
+    assert "hush" not in repr(check)
 
 
 def test_a_check_and_its_advice_take_one_line_each() -> None:

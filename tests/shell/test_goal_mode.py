@@ -63,7 +63,7 @@ def test_a_blocked_goal_confirms_destructive_commands(home: Home) -> None:
     answers = [
         "CMD: echo harmless\nCMD: rm -rf kept",
         "CMD: rm -rf lost",
-        "I cannot.\nGOAL: blocked: nobody lets me",
+        "I cannot.\nGOAL: blocked: not allowed",
     ]
     with ScriptedServer(answers) as provider:
         home.configure(provider)
@@ -73,14 +73,14 @@ def test_a_blocked_goal_confirms_destructive_commands(home: Home) -> None:
             answer(shell, DESTRUCTIVE, "y")
             answer(shell, DESTRUCTIVE, "yes")
             shell.at_prompt()
-            assert "goal blocked: nobody lets me · 3 steps" in shown(shell)
+            assert "goal blocked: not allowed · 3 steps" in shown(shell)
     assert (home.folder / "kept").is_dir()
     assert not (home.folder / "lost").exists()
     told = texts(provider.requests[1])[-1]
     assert "$ echo harmless\nharmless" in told
     assert "[brim] The user skipped `rm -rf kept`." in told
     assert [event["answer"] for event in events(home, "asked")] == ["skip", "run"]
-    assert ended(home) == [("blocked", "nobody lets me")]
+    assert ended(home) == [("blocked", "not allowed")]
 
 
 def test_limits_end_a_goal(home: Home) -> None:
@@ -153,7 +153,7 @@ def test_ctrl_c_ends_a_goal_at_any_point(home: Home) -> None:
     assert "[exit code 130]" in told
     assert "[brim] The user skipped `touch second`." in told
     assert "[brim] The user skipped `rm -rf kept`." in told
-    assert "Well," in told, "what was said is kept"
+    assert "Well," in told, "the partial reply is kept"
     assert "The goal:" not in told
     assert [why for why, _ in ended(home)] == ["interrupted"] * 3
 

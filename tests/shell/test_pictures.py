@@ -69,6 +69,6 @@ def test_there_is_no_picture_without_a_scene() -> None:
 
 
 def test_the_pictures_show_the_shell_as_it_is() -> None:
-    """One is played here; `make pictures` makes all of them anew."""
+    """Play one scene; `make pictures` plays all of them."""
     kept = (FOLDER / "confirmation.svg").read_text(encoding="utf-8")
     assert texts(picture("confirmation")) == texts(kept)

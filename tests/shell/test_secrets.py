@@ -96,7 +96,7 @@ STAYS = [
     "PASSWORD=******** API_KEY=xxxxxxxx TOKEN=",
     "Enter password: ",
     "password: must have 8 characters",
-    "The secret: nobody knows it. Password=None; token=null; password: true",
+    "The secret: it is not known. Password=None; token=null; password: true",
     "http://localhost:8080/@scope/package https://example.com/a:b@c",
     "docker://nginx:1.27@sha256:0123456789abcdef",
     "postgres://user:${PASSWORD}@host/db postgres://user:<password>@host postgres://u:***@h",

@@ -51,7 +51,7 @@ def test_ctrl_c_keeps_the_partial_reply(home: Home) -> None:
             assert texts(provider.requests[1])[1:] == [
                 "please count to three", "One", "and after that?"
             ]  # fmt: skip
-    assert len(provider.abandoned) == 1, "the server was told that nobody listens"
+    assert len(provider.abandoned) == 1, "the server saw the client disconnect"
 
 
 def test_ctrl_c_before_the_reply_restores_the_message(home: Home) -> None:

@@ -178,7 +178,7 @@ def test_cost_and_usage(home: Home) -> None:
             assert "Use detail or reset." in shell.do(":cost rest")
             assert "totals reset" in shell.do(":cost reset")
             assert f"{price:.2f}" not in (shown := shell.do(":cost")).split("today")[0]
-            assert f"today, all runs: ${price:.2f}" in shown, "the books stay"
+            assert f"today, all runs: ${price:.2f}" in shown, "the recorded costs stay"
 
 
 def test_history_reset_retry_edit_and_undo(home: Home) -> None:
@@ -248,7 +248,7 @@ def test_compact_asks_and_undo_restores_everything(home: Home) -> None:
             shell.asked(":compact primes", "compact? [y]es, [n]o: ")
             assert re.search(r"[\d,]+ → .*[\d,]+ tokens", shell.terminal.everything)
             assert "nothing was changed" in shell.do("n")
-            assert len(provider.requests) == 9, "nobody was asked for a summary"
+            assert len(provider.requests) == 9, "no summary was requested"
             shell.asked(":compact primes", "compact? [y]es, [n]o: ")
             assert "They spoke of numbers." in shell.do("y")
             assert "primes" in sent(provider)

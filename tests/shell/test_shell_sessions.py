@@ -35,13 +35,13 @@ def test_a_killed_shell_is_resumed_with_all_messages(home: Home) -> None:
             shell.terminal.kill()
         with home.shell("resume") as shell:
             assert "4 turns" in shell.terminal.everything
-            shell.do("go on with it")
+            shell.do("please continue")
     *before, last = texts(provider.requests[-1])[1:]
     assert before[:2] == ["good day to you", "Good day."]
     assert before[2].startswith("[exec output]\n$ echo kept too\nkept too")
     assert before[2].endswith("please count to four")
     assert before[3:] == ["One"]
-    assert last == "go on with it"
+    assert last == "please continue"
 
 
 def drafted(state: Path) -> str | None:
@@ -108,7 +108,7 @@ def test_cost_and_sessions_cover_all_runs(home: Home) -> None:
         assert f"Removed {listed[0]['id']}" in removed.stdout
         left = json.loads(home.run("sessions", "list", "--json").stdout)
         assert [one["title"] for one in left] == ["the first talk"]
-        assert json.loads(home.run("cost", "--json").stdout) == spent, "the books stay"
+        assert json.loads(home.run("cost", "--json").stdout) == spent, "the recorded costs stay"
         assert home.run("sessions", "rm", "nothing-like-it").returncode == 2
 
 

@@ -411,7 +411,7 @@ def test_a_deleted_folder_is_replaced_by_its_parent(desk: Desk) -> None:
         "readonly PS1=' '",
         "readonly PROMPT_COMMAND='true'",
         "readonly __brim_flags",
-        "echo ${nobody?is there}",
+        "echo ${unset?is unset}",
         "exec 2>/dev/null",
     ],
 )

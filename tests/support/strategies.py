@@ -47,7 +47,7 @@ def history(sketch: str) -> list[Raw]:
                 "tool_calls": [call(name, body) for name in waiting],
             }
         elif kind in "ro":
-            name = waiting.pop(0) if kind == "r" else "nobody"
+            name = waiting.pop(0) if kind == "r" else "orphan"
             message = {"role": "tool", "tool_call_id": name, "content": body}
         else:
             roles = {"s": "system", "d": "developer", "u": "user", "a": "assistant"}

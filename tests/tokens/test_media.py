@@ -72,7 +72,7 @@ def test_an_image_of_unknown_size_counts_as_the_cap(model: str, cap: int) -> Non
     st.sampled_from(MODELS),
     st.integers(1, 2**31),
     st.integers(1, 2**31),
-    st.sampled_from(["", "auto", "low", "high", "original", "whatever"]),
+    st.sampled_from(["", "auto", "low", "high", "original", "unknown"]),
 )
 def test_an_image_counts_between_one_and_the_cap(
     model: str, width: int, height: int, detail: str

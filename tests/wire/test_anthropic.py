@@ -269,7 +269,7 @@ def test_with_text_after_every_result_the_prefix_changes_only_at_trims() -> None
         before = list(request.messages)
     said = int(brim.count(agent(*outputs), model=MODEL))
     assert request.plan.is_trimmed
-    assert changes <= 1 + said / 300, "a low mark is a tenth below so small a limit"
+    assert changes <= 1 + said / 300, "the low-water mark is 10 % below such a small limit"
 
 
 # Writing

@@ -99,7 +99,7 @@ def texts(message: Any) -> str:
         ("microsoft/Phi-3-mini-4k-instruct", "phi-3"),
         ("microsoft/Phi-3.5-mini-instruct", "free"),
         ("gpt-5-mini", "free"),
-        ("somebody/something", "free"),
+        ("acme/something", "free"),
         (None, "free"),
     ],
 )
@@ -303,18 +303,18 @@ def test_a_call_without_a_result_is_labeled() -> None:
 
 
 def test_a_result_without_its_call_is_dropped() -> None:
-    said = [HI, *STEP, result("abcdefgh1", "twice"), YES, result("nobody")]
+    said = [HI, *STEP, result("abcdefgh1", "twice"), YES, result("orphan")]
     assert apply_template(said, MISTRAL) == [HI, *STEP, YES, user(RESULTS_ABOVE)]
     assert apply_template(said, LLAMA) == said
 
 
 def test_an_emptied_conversation_gets_a_user_turn() -> None:
-    assert apply_template([result("nobody")], MISTRAL) == [user(RESULTS_ABOVE)]
+    assert apply_template([result("orphan")], MISTRAL) == [user(RESULTS_ABOVE)]
     assert apply_template([], MISTRAL) == []
 
 
 def test_a_late_result_is_kept_after_an_orphan() -> None:
-    said = [HI, calls("abcdefgh1"), result("nobody"), result("abcdefgh1")]
+    said = [HI, calls("abcdefgh1"), result("orphan"), result("abcdefgh1")]
     assert apply_template(said, MISTRAL) == [HI, *STEP]
 
 
@@ -411,7 +411,7 @@ def wild(draw: st.DrawFn) -> list[Raw]:
             {"role": "critic", "content": [{"type": "text", "text": "hm"}]},
             {"role": "developer", "content": "mind"},
             {"role": "assistant", "content": "", "tool_calls": []},
-            {"role": "tool", "content": "nobody asked"},
+            {"role": "tool", "content": "orphaned"},
             {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": ""}},
             {"role": "function", "name": "f", "content": "old"},
             calls("same", "same", "abcdefgh1"),

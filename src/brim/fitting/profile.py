@@ -36,7 +36,7 @@ class ModelProfile:
     price: Price | None = None
     """The caller's setting; takes precedence over the price list."""
     is_local: bool = False
-    """Whether the server is self-hosted: then the model has no price, whatever its name."""
+    """Whether the server is self-hosted: then the model has no price, even if its name has one."""
     server_window: int | None = None
     """The window that the server advertises."""
     least_reply: int = 0

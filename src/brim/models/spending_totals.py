@@ -1,4 +1,4 @@
-"""Sums of calls: tokens and cost, by any keys.
+"""Totals of calls: tokens and cost, grouped by any keys.
 
 A call of unknown price adds nothing to the cost and marks the sum, so that a total with unknown
 parts is shown as *at least*.

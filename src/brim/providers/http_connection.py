@@ -393,7 +393,7 @@ class HttpConnection(asyncio.Protocol):
         return response
 
     def abort(self, error: BaseException | None = None) -> None:
-        """Close immediately, whatever is not sent yet; a pending read raises."""
+        """Close immediately and discard unsent data; a pending read raises."""
         if self._response is not None:
             self._response.fail(error or BrokenConnectionError("it was closed by this client"))
         self._stop_timer()

@@ -163,7 +163,7 @@ class Transport:
         headers: Sequence[Header],
         state: SendState | None = None,
     ) -> Response:
-        """Send a request with exactly these headers and return the response, whatever its status.
+        """Send a request with exactly these headers and return the response of any status.
 
         The caller must close it. `state` knows whether the request was sent, even if this raises.
         """

@@ -1,6 +1,6 @@
 """Commands that a model proposes: found in its reply, shown, assessed, and run if the user agrees.
 
-A destructive command always needs a typed "yes", whatever was allowed before.
+A destructive command always needs a typed "yes", even if it was allowed before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RULE: Final = (
     "The user confirms each command, and you receive its output in the next message. Never invent "
     "output. Without such a line, nothing runs."
 )
-"""Always part of the system prompt, whatever its base is."""
+"""Always part of the system prompt, also with a custom base."""
 TOOLS_RULE: Final = (
     f"If a tool can do the task, call it. Use `{PREFIX}` lines for all other work on this machine. "
     "Never do the same thing both ways."

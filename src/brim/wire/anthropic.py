@@ -120,7 +120,7 @@ class Reader:
         return True
 
     def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """Return the body to send: the same objects wherever nothing changed."""
+        """Return the body to send; unchanged parts are the same objects."""
         if not plan.is_trimmed and not self._private:
             return body
         source = _Source(body[MESSAGES])

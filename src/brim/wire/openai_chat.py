@@ -71,7 +71,7 @@ class Reader:
         return new
 
     def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """Return the body to send: the same objects wherever nothing changed."""
+        """Return the body to send; unchanged parts are the same objects."""
         if not plan.is_trimmed and not self._private:
             return body
         return apply(body, plan)
@@ -185,7 +185,7 @@ def _priority(raw: Mapping[str, Any], index: int) -> int:
 
 
 def apply(body: Mapping[str, Any], plan: PlanView) -> dict[str, Any]:
-    """Return the body to send: the same objects wherever nothing changed."""
+    """Return the body to send; unchanged parts are the same objects."""
     return {**body, MESSAGES: apply_to_messages(body[MESSAGES], plan)}
 
 

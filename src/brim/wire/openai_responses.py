@@ -139,7 +139,7 @@ class Reader:
         return True
 
     def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """Return the body to send: the same objects wherever nothing changed."""
+        """Return the body to send; unchanged parts are the same objects."""
         items = body.get(MESSAGES)
         if items is None or isinstance(items, str) or not (plan.is_trimmed or self._private):
             return body

@@ -46,7 +46,7 @@ def url(postgres_url: str) -> str:
 
 
 @pytest.fixture
-async def books_in() -> AsyncIterator[At]:
+async def store_at() -> AsyncIterator[At]:
     """Creates stores at a URL, and closes them afterwards."""
     async with AsyncExitStack() as stack:
 
@@ -59,8 +59,8 @@ async def books_in() -> AsyncIterator[At]:
 
 
 @pytest.fixture
-async def store(books_in: At, url: str) -> PostgresAccountStore:
-    store = books_in(url)
+async def store(store_at: At, url: str) -> PostgresAccountStore:
+    store = store_at(url)
     await store.add_key(KEY, SECRET)
     return store
 
@@ -118,27 +118,27 @@ def set_clock(url: str, at: str) -> None:
 # The schema
 
 
-async def test_replicas_that_start_concurrently_create_one_schema(books_in: At, url: str) -> None:
-    await asyncio.gather(*(books_in(url).open() for _ in range(6)))
+async def test_replicas_that_start_concurrently_create_one_schema(store_at: At, url: str) -> None:
+    await asyncio.gather(*(store_at(url).open() for _ in range(6)))
     assert tell(url, "SELECT version FROM brim.migrations") == "1"
 
 
-async def test_a_newer_schema_is_rejected_and_not_changed(books_in: At, url: str) -> None:
-    await books_in(url).open()
+async def test_a_newer_schema_is_rejected_and_not_changed(store_at: At, url: str) -> None:
+    await store_at(url).open()
     tell(url, "INSERT INTO brim.migrations VALUES (99)")
     with pytest.raises(StoreError, match=r"version 99.*Upgrade brim") as refusal:
-        await books_in(url).open()
+        await store_at(url).open()
     assert not isinstance(refusal.value, AccountStoreUnavailableError)
 
 
 async def test_a_role_without_schema_rights_can_use_an_existing_schema(
-    store: PostgresAccountStore, books_in: At, url: str, guest: str
+    store: PostgresAccountStore, store_at: At, url: str, guest: str
 ) -> None:
     role = urlsplit(guest).username
     tell(url, f"ALTER DATABASE {urlsplit(url).path[1:]} OWNER TO brim")
     tell(url, f"GRANT USAGE ON SCHEMA brim TO {role}")
     tell(url, f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA brim TO {role}")
-    theirs = books_in(guest)
+    theirs = store_at(guest)
     assert await theirs.reserve(make_reservation("r1", 10, TOTAL), LONG) is None
     await theirs.settle([make_settlement("r1", 7)])
     assert await read_counter(store) == (7, 0)
@@ -157,9 +157,9 @@ def test_a_missing_driver_is_reported_with_the_install_command(
 # The server
 
 
-async def test_a_server_that_starts_later_is_found(books_in: At, server: Postgres) -> None:
+async def test_a_server_that_starts_later_is_found(store_at: At, server: Postgres) -> None:
     server.stop()
-    store = books_in(server.url)
+    store = store_at(server.url)
     with pytest.raises(AccountStoreUnavailableError, match="is unavailable"):
         await store.open()
     with pytest.raises(AccountStoreUnavailableError):
@@ -168,8 +168,8 @@ async def test_a_server_that_starts_later_is_found(books_in: At, server: Postgre
     assert await store.keys() == []
 
 
-async def test_a_server_restart_loses_nothing(books_in: At, server: Postgres) -> None:
-    store = books_in(server.url)
+async def test_a_server_restart_loses_nothing(store_at: At, server: Postgres) -> None:
+    store = store_at(server.url)
     await store.add_key(KEY, SECRET)
     assert await store.reserve(make_reservation("r1", 10, TOTAL), LONG) is None
     assert await store.mark_sent("r1", LONG)
@@ -203,9 +203,9 @@ async def test_a_reservation_can_be_repeated_after_a_lost_connection(
 
 
 async def test_a_concurrent_retry_counts_once(
-    store: PostgresAccountStore, books_in: At, url: str
+    store: PostgresAccountStore, store_at: At, url: str
 ) -> None:
-    other = books_in(url)
+    other = store_at(url)
     async with locked(url, f"{OWN}/total/dollars") as operator:
         both = [
             asyncio.create_task(one.reserve(make_reservation("r1", 10, TOTAL), LONG))
@@ -217,12 +217,12 @@ async def test_a_concurrent_retry_counts_once(
 
 
 async def test_a_read_only_server_is_unavailable(
-    store: PostgresAccountStore, books_in: At, url: str, postgres_url: str
+    store: PostgresAccountStore, store_at: At, url: str, postgres_url: str
 ) -> None:
     database = urlsplit(url).path[1:]
     assert await store.reserve(make_reservation("r1", 10, TOTAL), LONG) is None
     tell(url, f"ALTER DATABASE {database} SET default_transaction_read_only = on")
-    replica = books_in(url)
+    replica = store_at(url)
     with pytest.raises(AccountStoreUnavailableError, match="read-only"):
         await replica.reserve(make_reservation("r2", 10, TOTAL), LONG)
     tell(postgres_url, f"ALTER DATABASE {database} RESET ALL")
@@ -231,11 +231,11 @@ async def test_a_read_only_server_is_unavailable(
 
 
 async def test_a_server_without_free_connections_is_unavailable(
-    books_in: At, url: str, guest: str
+    store_at: At, url: str, guest: str
 ) -> None:
     role = urlsplit(guest).username
     tell(url, f"ALTER ROLE {role} CONNECTION LIMIT 0")
-    store = books_in(guest)
+    store = store_at(guest)
     with pytest.raises(AccountStoreUnavailableError, match="too many connections"):
         await store.keys()
     tell(url, f"ALTER ROLE {role} CONNECTION LIMIT 5")
@@ -245,8 +245,8 @@ async def test_a_server_without_free_connections_is_unavailable(
 # Passwords
 
 
-async def test_a_wrong_password_is_reported_and_not_shown(books_in: At, guest: str) -> None:
-    store = books_in(guest.replace("s3cret", "t0psecret"))
+async def test_a_wrong_password_is_reported_and_not_shown(store_at: At, guest: str) -> None:
+    store = store_at(guest.replace("s3cret", "t0psecret"))
     with pytest.raises(StoreError, match="password authentication failed") as refusal:
         await store.open()
     assert not isinstance(refusal.value, AccountStoreUnavailableError)
@@ -280,12 +280,12 @@ async def test_an_invalid_url_is_not_shown(url: str) -> None:
 
 
 async def test_overlapping_caps_do_not_deadlock(
-    store: PostgresAccountStore, books_in: At, url: str
+    store: PostgresAccountStore, store_at: At, url: str
 ) -> None:
     project = project_scope(KEY.project)
     scopes = [(ALL, Cap(10**9)), (OWN, Cap(10**9)), (project, Cap(10**9, "tokens"))]
     orders = list(permutations(scopes))
-    replicas = [store, books_in(url), books_in(url)]
+    replicas = [store, store_at(url), store_at(url)]
 
     async def spend(number: int) -> None:
         replica, caps = replicas[number % 3], orders[number % 6]

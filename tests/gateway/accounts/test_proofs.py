@@ -83,7 +83,7 @@ async def test_many_processes_never_exceed_a_cap(
     rows = await read_rows(blank)
     spent = total(done, "sent")
     assert CAP - 100 < spent <= CAP, "the cap was not used up, or it was passed"
-    assert names(done, "full"), "nobody was ever refused"
+    assert names(done, "full"), "no request was ever rejected"
     assert total(done, "settled") == await ledger_total(blank) == spent
     assert {(one.spent, one.reserved) for one in await blank.counters()} == {(spent, 0)}
     assert set(rows) == names(done, "reserved")
@@ -100,7 +100,7 @@ async def test_leases_of_killed_processes_expire(
         *(address, str(tmp_path), PROCESSES), requests=9_999, at_once=3, lease=lease, lives=0.8
     )
     done = await asyncio.to_thread(run_load, orders)
-    assert names(done, "reserved") - names(done, "settled"), "nobody was killed in the middle"
+    assert names(done, "reserved") - names(done, "settled"), "no request was killed"
     await until_nothing_is_reserved(blank, lease)
     rows = await read_rows(blank)
     assert await read_counter(blank) == (await ledger_total(blank), 0)

@@ -104,8 +104,8 @@ async def test_a_flushed_server_has_no_keys(server: Valkey, store: RedisAccountS
 async def test_data_survives_a_server_restart(
     server: Valkey, store: RedisAccountStore, how: signal.Signals
 ) -> None:
-    await store.reserve(make_reservation("booked", 3, TEN), LONG)
-    await store.settle([make_settlement("booked", 2)])
+    await store.reserve(make_reservation("settled", 3, TEN), LONG)
+    await store.settle([make_settlement("settled", 2)])
     await store.reserve(make_reservation("under way", 6, TEN), LONG)
     server.stop(how)
     try:
@@ -120,7 +120,7 @@ async def test_data_survives_a_server_restart(
     )
     await store.settle([make_settlement("under way", 5)])
     assert await read_counter(store) == (7, 0)
-    assert set(await read_rows(store)) == {"booked", "under way"}
+    assert set(await read_rows(store)) == {"settled", "under way"}
 
 
 async def test_a_store_works_once_its_server_starts(server: Valkey) -> None:
@@ -346,7 +346,7 @@ async def test_repeatedly_lost_replies_mean_unavailable(server: Valkey) -> None:
         assert await read_counter(store) == (0, 6)
 
 
-@pytest.mark.usefixtures("books")
+@pytest.mark.usefixtures("store")
 async def test_a_silent_server_is_unavailable(server: Valkey) -> None:
     impatient = RedisAccountStore(f"{server.url}?socket_timeout=0.2")
     assert await impatient.keys() == [KEY]
@@ -416,7 +416,7 @@ def test_an_unknown_url_option_is_rejected(option: str) -> None:
         RedisAccountStore(f"redis://localhost/0?{option}")
 
 
-@pytest.mark.usefixtures("books")
+@pytest.mark.usefixtures("store")
 async def test_valkey_urls_are_accepted(server: Valkey) -> None:
     async with opened(server.url.replace("redis:", "valkey:")) as same:
         assert await same.keys() == [KEY]

@@ -539,7 +539,7 @@ async def test_an_invalid_operation_does_not_affect_others(store: AccountStore) 
     asked = [
         store.reserve(make_reservation("a", 1, TEN), LONG),
         store.add_key(replace(KEY, id="k_2"), hash_secret("other")),
-        store.revoke("nobody"),
+        store.revoke("unknown"),
         store.reserve(make_reservation("b", 1, TEN), LONG),
     ]
     found = await asyncio.gather(*asked, return_exceptions=True)

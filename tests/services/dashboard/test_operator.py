@@ -141,11 +141,11 @@ def eventually_spent(server: Running, secret: str, requests: int = 3) -> dict[st
     """Return the spending once all requests are recorded."""
     found: list[dict[str, Any]] = []
 
-    def is_booked() -> bool:
+    def is_recorded() -> bool:
         found.append(get_json(server, "/brim/spending", secret))
         return [row["requests"] for row in found[-1]["by_key"]] == [requests]
 
-    wait_until(is_booked)
+    wait_until(is_recorded)
     return found[-1]
 
 
@@ -155,19 +155,19 @@ def test_a_window_from_a_context_length_error_is_shown(visit: OpenTab) -> None:
         running(config(provider.url, window=9_000, reply=100)) as server,
     ):
         ask(server, CHAT, *TURNS)
-        (lane,) = get_json(server, "/brim/routes")["data"]
-        assert (lane["window"], lane["source"]) == (2_000, "a context-length error")
+        (route,) = get_json(server, "/brim/routes")["data"]
+        assert (route["window"], route["source"]) == (2_000, "a context-length error")
         row = visit(server, "#models").page.get_by_role("row", name="scripted")
         expect(row).to_contain_text("2,000")
         expect(row).to_contain_text("a context-length error")
-        expect(row).to_contain_text(f"{lane['accepted']:,}")
+        expect(row).to_contain_text(f"{route['accepted']:,}")
 
 
 def test_an_unknown_window_is_shown_as_unknown(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url, window=None)) as server:
         ask(server, CHAT, "hi")
-        (lane,) = get_json(server, "/brim/routes")["data"]
-        assert (lane["window"], lane["limit"]) == (None, None)
+        (route,) = get_json(server, "/brim/routes")["data"]
+        assert (route["window"], route["limit"]) == (None, None)
         expect(visit(server, "#models").page.get_by_role("row", name="scripted")).to_contain_text(
             "unknown"
         )

@@ -49,7 +49,7 @@ class _Operation:
     claim: Reservation
     cost: int
 
-    async def on_books(self, store: AccountStore) -> object:
+    async def on_store(self, store: AccountStore) -> object:
         match self.kind:
             case "reserve":
                 return await store.reserve(self.claim, LONG)
@@ -84,11 +84,11 @@ def _random_operations(number: int, client: int) -> list[_Operation]:
 def _random_operation(number: int, chance: random.Random) -> _Operation:
     kind: Literal["reserve", "mark_sent", "settle"]
     kind = chance.choice(("reserve", "reserve", "mark_sent", "settle"))
-    worst = chance.randint(3, 8)
+    most = chance.randint(3, 8)
     key = replace(KEY, project=f"round-{number}")
     cap = (project_scope(key.project), Cap(10))
-    asked = make_reservation(f"{number}-{chance.choice('abc')}", worst, cap, key=key)
-    return _Operation(kind, asked, chance.randint(1, worst))
+    asked = make_reservation(f"{number}-{chance.choice('abc')}", most, cap, key=key)
+    return _Operation(kind, asked, chance.randint(1, most))
 
 
 class _Client(threading.Thread):
@@ -99,7 +99,7 @@ class _Client(threading.Thread):
     ) -> None:
         super().__init__(daemon=True)
         self.seen: list[list[ObservedOperation]] = []
-        self._books = create_store(address, folder)
+        self._store = create_store(address, folder)
         self._plans = [_random_operations(round, number) for round in range(rounds)]
         self._start_together: Callable[[float], int] = start.wait
 
@@ -107,13 +107,15 @@ class _Client(threading.Thread):
         asyncio.run(self._all())
 
     async def _all(self) -> None:
-        await self._books.open()
+        await self._store.open()
         for plan in self._plans:
             self._start_together(30)  # nothing else runs on this loop
-            self.seen.append([await self._step(wish) for wish in plan])
-        await self._books.close()
+            self.seen.append([await self._step(operation) for operation in plan])
+        await self._store.close()
 
-    async def _step(self, wish: _Operation) -> ObservedOperation:
+    async def _step(self, operation: _Operation) -> ObservedOperation:
         asked = time.perf_counter()
-        answer = await wish.on_books(self._books)
-        return ObservedOperation(str(wish), asked, time.perf_counter(), answer, wish.on_model)
+        answer = await operation.on_store(self._store)
+        return ObservedOperation(
+            str(operation), asked, time.perf_counter(), answer, operation.on_model
+        )

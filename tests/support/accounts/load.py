@@ -127,13 +127,13 @@ class _Spender:
     def __init__(
         self, store: AccountStore, orders: LoadSettings, chance: random.Random, notes: TextIO
     ) -> None:
-        self._books = store
+        self._store = store
         self._orders = orders
         self._chance = chance
         self._notes = notes
 
     async def caps(self) -> tuple[tuple[str, Cap], ...]:
-        access = await self._patiently(lambda: self._books.access(SECRET))
+        access = await self._patiently(lambda: self._store.access(SECRET))
         assert access is not None
         return access.caps
 
@@ -142,16 +142,16 @@ class _Spender:
         lease = self._orders.lease
         is_sent = self._chance.random() < 0.5
         asked = make_reservation(id, worst, *caps, is_sent=is_sent)
-        refused = await self._patiently(lambda: self._books.reserve(asked, lease))
+        refused = await self._patiently(lambda: self._store.reserve(asked, lease))
         if refused is not None:
             self._note("full" if isinstance(refused, CapReached) else "unknown", id, worst)
             return
         self._note("reserved", id, worst)
-        if not (is_sent or await self._patiently(lambda: self._books.mark_sent(id, lease))):
+        if not (is_sent or await self._patiently(lambda: self._store.mark_sent(id, lease))):
             return
         came_to = self._chance.randint(worst * 6 // 10, worst)
         self._note("sent", id, came_to)
-        await self._patiently(lambda: self._books.settle([make_settlement(id, came_to)]))
+        await self._patiently(lambda: self._store.settle([make_settlement(id, came_to)]))
         self._note("settled", id, came_to)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:

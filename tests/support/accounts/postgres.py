@@ -128,7 +128,7 @@ def running() -> Iterator[str]:
 
 def fresh(url: str) -> str:
     """A new database on a server."""
-    name = f"books_{os.getpid()}_{next(_fresh)}"
+    name = f"accounts_{os.getpid()}_{next(_fresh)}"
     tell(url, f"CREATE DATABASE {name}")
     return f"{url.rpartition('/')[0]}/{name}"
 

@@ -54,22 +54,22 @@ class Office:
         work: Callable[[SqliteAccountStore], Awaitable[Answer]],
         clock: Callable[[], float] | None = None,
     ) -> Answer:
-        """What the books say to somebody else."""
+        """Return the result of some work on the store, through a connection of its own."""
 
         async def asked() -> Answer:
-            books = SqliteAccountStore(self.file, clock) if clock else SqliteAccountStore(self.file)
-            await books.open()
+            store = SqliteAccountStore(self.file, clock) if clock else SqliteAccountStore(self.file)
+            await store.open()
             try:
-                return await work(books)
+                return await work(store)
             finally:
-                await books.close()
+                await store.close()
 
         return asyncio.run(asked())
 
     def key(self, name: str, *more: str) -> ApiKey:
         """A new key."""
         assert self.brim("keys", "add", name, *more, "-q").exit_code == 0
-        return self.ask(lambda books: books.keys())[-1]
+        return self.ask(lambda store: store.keys())[-1]
 
     def spend(self, key: ApiKey, bill: Charge, day: str | None = None, **more: Any) -> None:
         """A request that came to its end, at noon of a day or now."""
@@ -84,7 +84,7 @@ class Office:
         claim = Reservation(
             "begun", key.id, key.name, key.project, "gpt-5-mini", "main", bill, (cap,)
         )
-        self.ask(lambda books: books.reserve(claim, LONG))
+        self.ask(lambda store: store.reserve(claim, LONG))
 
     def _request(
         self,
@@ -102,14 +102,14 @@ class Office:
         name = f"request-{self._requests}"
         claim = Reservation(name, key.id, key.name, key.project, model, "main", bill, caps)
 
-        async def done(books: SqliteAccountStore) -> None:
+        async def done(store: SqliteAccountStore) -> None:
             nonlocal now
-            assert await books.reserve(claim, LONG) is None
-            assert await books.mark_sent(name, LONG)
+            assert await store.reserve(claim, LONG) is None
+            assert await store.mark_sent(name, LONG)
             if is_settled:
-                await books.settle([Settlement(name, bill)])
+                await store.settle([Settlement(name, bill)])
             else:
                 now += 2 * LONG
-                await books.sweep()
+                await store.sweep()
 
         self.ask(done, lambda: now)

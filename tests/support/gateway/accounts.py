@@ -60,12 +60,12 @@ def run_in_store(work: Callable[[AccountStore], Awaitable[T]], at: str = "") -> 
     """Run a function with the store, like a command next to the gateway."""
 
     async def worked() -> T:
-        books = create_store(at, Path(os.environ["BRIM_STATE"]))
-        await books.open()
+        store = create_store(at, Path(os.environ["BRIM_STATE"]))
+        await store.open()
         try:
-            return await work(books)
+            return await work(store)
         finally:
-            await books.close()
+            await store.close()
 
     return asyncio.run(worked())
 
@@ -76,21 +76,21 @@ def create_secret(
     """Create a key; return its secret."""
     key, secret = create_key(name, project, is_operator=is_operator)
     limits = [Cap.parse(cap) for cap in caps]
-    run_in_store(lambda books: books.add_key(key, hash_secret(secret), limits), at)
+    run_in_store(lambda store: store.add_key(key, hash_secret(secret), limits), at)
     return secret
 
 
 def set_caps(scope: str, *caps: str, at: str = "") -> None:
-    run_in_store(lambda books: books.set_caps(scope, [Cap.parse(cap) for cap in caps]), at)
+    run_in_store(lambda store: store.set_caps(scope, [Cap.parse(cap) for cap in caps]), at)
 
 
 def revoke(name: str, at: str = "") -> None:
-    run_in_store(lambda books: books.revoke(name), at)
+    run_in_store(lambda store: store.revoke(name), at)
 
 
 def ledger(at: str = "") -> list[LedgerRow]:
-    async def rows(books: AccountStore) -> list[LedgerRow]:
-        return [row async for row in books.rows()]
+    async def rows(store: AccountStore) -> list[LedgerRow]:
+        return [row async for row in store.rows()]
 
     return run_in_store(rows, at)
 
@@ -102,7 +102,7 @@ def only_row(at: str = "") -> LedgerRow:
 
 def read_cap_usage(at: str = "") -> dict[str, tuple[int, int]]:
     """Return spent and reserved amounts by kind and unit: `{"all dollars": (12, 0)}`."""
-    found = run_in_store(lambda books: books.counters(), at)
+    found = run_in_store(lambda store: store.counters(), at)
     return {f"{one.scope.partition(':')[0]} {one.unit}": (one.spent, one.reserved) for one in found}
 
 

@@ -23,9 +23,9 @@ from tests.support.gateway.strategies import requests
 WINDOW: Final = 2_000
 
 
-def ask(client: httpx.Client, path: str, raw: bytes, wishes: Mapping[str, str]) -> None:
+def ask(client: httpx.Client, path: str, raw: bytes, headers: Mapping[str, str]) -> None:
     """Send a request; check that it causes no internal error."""
-    answer = client.post(path, content=raw, headers=dict(wishes))
+    answer = client.post(path, content=raw, headers=dict(headers))
     assert answer.status_code in (200, 400), f"{answer.status_code} {answer.text}"
     assert answer.status_code == 200 or "error" in answer.json()
 

@@ -109,7 +109,7 @@ NO_ANSWERS: Final[Mapping[str, Pieces]] = {
     "two sizes": (_json(b"{}", "Content-Length: 2", "Content-Length: 3"),),
     "chunks of wrong sizes": (_CHUNKED, b"3\r\n" + _EVENTS[0] + b"\r\n0\r\n\r\n"),
     "chunks without a size": (_CHUNKED, b"zz\r\n" + _EVENTS[0] + b"\r\n"),
-    "what is said to be gzip": (_json(_WHOLE, _sized(_WHOLE), "Content-Encoding: gzip"),),
+    "plain text declared as gzip": (_json(_WHOLE, _sized(_WHOLE), "Content-Encoding: gzip"),),
     "an unknown encoding": (_json(_WHOLE[::-1], _sized(_WHOLE), "Content-Encoding: backwards"),),
     "JSON that is none": (_json(b'{"choices": [', "Content-Length: 13"),),
     "JSON that is no object": (_json(b"[1, 2]", "Content-Length: 6"),),

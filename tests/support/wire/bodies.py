@@ -61,7 +61,7 @@ media_blocks = st.sampled_from(
         {"type": "image", "source": {"type": "url", "url": f"data:image/png;base64,{PIXEL}"}},
         {"type": "document", "source": {"type": "text", "data": "one two three"}, "title": "t"},
         {"type": "search_result", "source": "s", "title": "t", "content": []},
-        {"type": "nobody_knows", "value": {"deep": [1, 2, 3]}},
+        {"type": "unknown_type", "value": {"deep": [1, 2, 3]}},
     )
 )
 
@@ -211,7 +211,7 @@ def input_parts(draw: st.DrawFn) -> Raw:
             st.sampled_from(
                 (
                     {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"},
-                    {"type": "nobody_knows", "value": [1, 2]},
+                    {"type": "unknown_type", "value": [1, 2]},
                 )
             ),
         )
@@ -242,7 +242,7 @@ def assistant_items(draw: st.DrawFn, calls: list[Raw]) -> list[Raw]:
     if draw(rarely):
         items.append({"type": "web_search_call", "id": f"ws_{number}", "status": "completed"})
     if draw(rarely):
-        items.append({"type": "nobody_knows", "id": f"x_{number}", "value": text(9, number)})
+        items.append({"type": "unknown_type", "id": f"x_{number}", "value": text(9, number)})
     if not calls or draw(st.booleans()):
         part = {"type": "output_text", "text": draw(texts()), "annotations": []}
         content: Any = draw(st.sampled_from((part["text"], [part], [{"type": "refusal"}, part])))

@@ -26,7 +26,7 @@ def main() -> None:
     try:
         server = _start_server(settings)
         message = {"address": server.listening_address}
-    except Exception as error:  # reported to the parent, whatever it is
+    except Exception as error:  # any failure is reported to the parent
         message = {"error": str(error) or type(error).__name__}
     with reply:
         print(json.dumps(message), file=reply)

@@ -190,7 +190,7 @@ def _installer_command(requirements: Path, work: Path) -> list[str]:
 
 
 def _largest(folder: Path) -> int:
-    """Return the size of the largest file: the one that grows, wherever the installer keeps it."""
+    """Return the size of the largest file: the one that grows, in any folder of the installer."""
     largest = 0
     for parent, _, files in os.walk(folder):
         for file in files:

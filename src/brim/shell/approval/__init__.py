@@ -1,1 +1,1 @@
-"""What keeps the user from harm beside `danger`: what was allowed, and secrets that stay here."""
+"""Approvals that the user gave, and redaction of secrets."""

@@ -145,7 +145,7 @@ def output(shell: Shell, argument: str) -> RenderableType:
 
 @command("[on|off]", name="rolling", aliases=("rolling-context",), arguments=("on", "off"))
 def set_rolling(shell: Shell, argument: str) -> RenderableType:
-    """Switch fitting on or off, whatever the policy; saved across runs.
+    """Switch fitting on or off for every policy; saved across runs.
 
     If fitting is off, nothing is ever trimmed: a request that does not fit fails.
     """

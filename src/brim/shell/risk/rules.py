@@ -218,7 +218,7 @@ _DOCKER: Final = subcommands(
                    "remove": "removes volumes"},
         "network": {"rm": "removes networks", "prune": "removes networks",
                     "remove": "removes networks"},
-        "system": {"prune": "removes whatever is not in use"},
+        "system": {"prune": "removes all unused data"},
         "builder": {"prune": "removes the build cache"},
         "buildx": {"prune": "removes the build cache", "rm": "removes a builder"},
         "context": {"rm": "removes a context"}, "secret": {"rm": "removes a secret"},
@@ -245,7 +245,7 @@ _COMPOSE: Final = subcommands(
 _KUBECTL: Final = subcommands(
     {
         "delete": "removes things from the cluster", "drain": "empties a node",
-        "replace": flag("--force", why="removes things and creates them anew"),
+        "replace": flag("--force", why="deletes and recreates resources"),
         "apply": flag("--prune", "--force", why="removes things from the cluster"),
         "scale": lambda call: STOPS if call.value("--replicas") == "0" else None,
         "rollout": {"undo": "takes a rollout back"},

@@ -60,7 +60,7 @@ def _dd(call: Invocation) -> str | None:
     outputs = [text[3:] for text in call.texts if text.startswith("of=")]
     unknown = any(text.startswith(("\ue000", "\ue001")) for text in call.texts)
     harmless = all(plain(out) in ("/dev/null", "/dev/stdout") for out in outputs) and not unknown
-    return None if harmless else "writes over whatever of= names"
+    return None if harmless else "overwrites the output file"
 
 
 def _copy(call: Invocation) -> str | None:

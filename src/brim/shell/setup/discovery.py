@@ -238,7 +238,7 @@ def _rows(reply: _HttpReply | None, key: str) -> list[Mapping[str, Any]]:
 
 
 def _models_at(probe: _Probe) -> list[FoundModel]:
-    """Return the models of the server at an address, whatever its kind."""
+    """Return the models of the server at an address, for any kind of server."""
     listing = probe.get("/v1/models")
     if listing is None:
         return []

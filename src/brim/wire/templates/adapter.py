@@ -26,7 +26,7 @@ _ROLE_ALIASES: Final[Mapping[str, str]] = {"developer": "system", "function": "t
 
 
 def apply_template(messages: Sequence[Raw], rules: TemplateRules) -> list[Raw]:
-    """Return the messages that the template accepts: the same objects wherever no rule applies.
+    """Return the messages that the template accepts; unchanged ones are the same objects.
 
     Applying it twice changes nothing. All text is kept, except results whose call does not exist.
     """

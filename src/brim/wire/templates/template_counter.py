@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def wrap_counter(counter: Counter, rules: TemplateRules) -> Counter:
     """Return a counter that counts messages as they will be sent.
 
-    A message pays for every change that it can cause, whatever its neighbors are; so the sum over
+    A message pays for every change that it can cause with any neighbors; so the sum over
     any kept messages, step by step, is at least the count of their adapted form.
     """
     return counter if rules.free else TemplateCounter(counter, rules)
