@@ -1,4 +1,4 @@
-"""The public face: what is there, and what it weighs."""
+"""The public API: its names, the time to import it, and errors for invalid arguments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_importing_brim_loads_nothing_heavy() -> None:
     assert not loaded & {"tomllib", "lzma", "asyncio", "sqlite3", "urllib", "email"}
 
 
-def test_a_request_unpacks_into_the_clients_arguments() -> None:
+def test_a_request_unpacks_into_the_arguments_of_a_client() -> None:
     def create(**arguments: object) -> dict[str, object]:
         return arguments
 
@@ -50,7 +50,7 @@ def test_a_request_unpacks_into_the_clients_arguments() -> None:
     assert create(**brim.fit(MESSAGES, window=100)) == {"messages": MESSAGES}
 
 
-def test_a_body_keeps_its_keys_and_its_answer_is_made_to_fit() -> None:
+def test_a_body_keeps_its_fields_and_max_tokens_is_lowered_to_the_room_left() -> None:
     body = {"model": "gpt-4o", "messages": MESSAGES, "temperature": 0, "max_tokens": 9_000}
     request = brim.fit(body, window=1_000, reply=100)
     assert dict(request) == {**body, "max_tokens": 1_000 - request.plan.tokens}
@@ -60,7 +60,7 @@ def test_a_body_keeps_its_keys_and_its_answer_is_made_to_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("messages", "error"),
     [
         ([{"role": "user", "content": "x"}, "hello"], "message 1: .*mapping"),
         ([{"content": "x"}], "message 0: .*no role"),
@@ -78,14 +78,14 @@ def test_a_body_keeps_its_keys_and_its_answer_is_made_to_fit() -> None:
         (7, "list of messages"),
     ],
 )
-def test_what_cannot_be_read_is_named(wrong: object, says: str) -> None:
-    with pytest.raises(brim.InputError, match=says):
-        brim.fit(wrong, window=100)  # type: ignore[arg-type]
+def test_invalid_messages_raise_an_error_that_names_them(messages: object, error: str) -> None:
+    with pytest.raises(brim.InputError, match=error):
+        brim.fit(messages, window=100)  # type: ignore[arg-type]
 
 
-def test_wrong_arguments_are_named() -> None:
-    with pytest.raises(brim.InputError, match=r"Unknown policy 'steadfast'.*steady"):
-        brim.fit(MESSAGES, window=100, policy="steadfast")  # type: ignore[arg-type]
+def test_invalid_arguments_raise_an_error_that_names_them() -> None:
+    with pytest.raises(brim.InputError, match=r"Unknown policy 'unknown'.*steady"):
+        brim.fit(MESSAGES, window=100, policy="unknown")  # type: ignore[arg-type]
     with pytest.raises(brim.InputError, match="Pin 7"):
         brim.fit(MESSAGES, window=100, pins=[7])
     with pytest.raises(brim.InputError, match="keep_recent"):
@@ -96,7 +96,7 @@ def test_wrong_arguments_are_named() -> None:
         brim.fit(MESSAGES, window=-5)
 
 
-def test_a_count_says_whether_it_is_exact_and_what_it_is_made_of() -> None:
+def test_a_count_reports_its_parts_and_whether_it_is_exact() -> None:
     count = brim.count([{"role": "system", "content": "Be brief."}, *MESSAGES], model="gpt-4o")
     assert count.exact
     assert sum(count.parts.values()) == count
@@ -107,12 +107,12 @@ def test_a_count_says_whether_it_is_exact_and_what_it_is_made_of() -> None:
     assert brim.count("") == 0
 
 
-def test_a_count_of_something_else_is_refused() -> None:
+def test_counting_an_unsupported_type_raises() -> None:
     with pytest.raises(brim.InputError):
         brim.count(5)  # type: ignore[arg-type]
 
 
-def test_the_overflow_error_says_what_is_too_large_and_what_to_do() -> None:
+def test_the_overflow_error_names_the_largest_part() -> None:
     long = [{"role": "system", "content": "You must. " * 300}, *MESSAGES]
     with pytest.raises(brim.ContextOverflowError) as caught:
         brim.fit(long, model="gpt-4o", window=500, reply=100)
@@ -132,7 +132,7 @@ def test_an_empty_conversation_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "message",
     [
         {"role": "user", "content": None},
         {"role": "user", "content": []},
@@ -144,13 +144,13 @@ def test_an_empty_conversation_fits() -> None:
         {"role": "banana", "content": "x"},
     ],
 )
-def test_what_is_odd_passes_through(odd: dict[object, object]) -> None:
-    request = brim.fit([odd], window=1_000)  # type: ignore[list-item]
-    assert request.messages == [odd]
-    assert request.messages[0] is odd
+def test_unusual_messages_pass_through_unchanged(message: dict[object, object]) -> None:
+    request = brim.fit([message], window=1_000)  # type: ignore[list-item]
+    assert request.messages == [message]
+    assert request.messages[0] is message
 
 
-def test_a_history_that_the_server_keeps_is_relayed_with_a_warning() -> None:
+def test_a_history_stored_by_the_server_is_forwarded_with_a_warning() -> None:
     body = {"model": "gpt-4o", "input": "many words " * 400, "previous_response_id": "resp_1"}
     request = brim.fit(body, window=300, reply=100)
     assert dict(request) == body
@@ -159,7 +159,7 @@ def test_a_history_that_the_server_keeps_is_relayed_with_a_warning() -> None:
     assert brim.fit({"previous_response_id": "resp_1"}, window=300).messages == []
 
 
-def test_an_object_of_a_client_library_is_refused_with_advice() -> None:
+def test_an_object_of_a_client_library_raises_an_error_with_advice() -> None:
     class Reply:
         role = "assistant"
 
@@ -168,7 +168,7 @@ def test_an_object_of_a_client_library_is_refused_with_advice() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "call",
     [
         lambda: brim.fit(MESSAGES, model=5, window=100),  # type: ignore[arg-type]
         lambda: brim.count("x", model=5),  # type: ignore[arg-type]
@@ -185,10 +185,10 @@ def test_an_object_of_a_client_library_is_refused_with_advice() -> None:
         lambda: brim.Client("http://127.0.0.1", count="often"),  # type: ignore[arg-type]
     ],
 )
-def test_a_wrong_argument_is_an_error_in_words(wrong: Callable[[], object]) -> None:
+def test_an_argument_of_a_wrong_type_raises_an_input_error(call: Callable[[], object]) -> None:
     with pytest.raises(brim.InputError):
-        wrong()
+        call()
 
 
-def test_any_sequence_of_messages_will_do() -> None:
+def test_fit_accepts_any_sequence_of_messages() -> None:
     assert brim.fit(deque(MESSAGES), window=100).messages == MESSAGES
