@@ -1,4 +1,4 @@
-"""Changes to a session by its user: compaction, rewinding, tools, models and trimming."""
+"""Changes to a session by its user: compaction, rewinding, tools, pins and other models."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from typing import Any
 
 import pytest
 
+import brim
 from brim.errors import ContextOverflowError, InputError, SpendingCapError
 from brim.fitting.flow import run_flow
-from brim.fitting.policies import PolicyName
+from brim.fitting.policies import PolicyName, resolve_policy
 from brim.fitting.profile import ModelProfile
 from brim.models.pricing import Price
 from brim.models.spending_totals import SpendingTotal
 from brim.session.ledger import DailyCap
 from brim.session.session import Session, get_driver
+from brim.wire.templates import find_rules, find_violation
+from tests.support.sessions import (
+    UNKNOWN,
+    session,
+)
+from tests.support.strategies import history
 
 POLICIES = ("steady", "thrift", "rolling", "sliding")
 
@@ -265,3 +272,122 @@ def test_a_mark_is_stored_and_not_sent() -> None:
     with pytest.raises(InputError, match="Invalid mark: name"):
         session.user("again", name="x")
     assert len(session) == 1
+
+
+# Pins, recall and other models
+
+
+def test_a_pinned_turn_is_kept_until_it_is_unpinned() -> None:
+    chat = session()
+    for turn in history("u20 " + "a60 u60 " * 30):
+        chat.append(turn)
+    kept = json.dumps(chat.request().messages)
+    middle = next(
+        decision.index
+        for decision in chat.request().plan.decisions
+        if decision.outcome == "dropped"
+    )
+    content = json.dumps(chat.history[middle]["content"])[1:-1]
+    assert content not in kept
+    chat.pin(middle)
+    assert chat.pins == [middle]
+    assert content in json.dumps(chat.request().messages)
+    chat.unpin(middle)
+    assert chat.pins == []
+    assert json.dumps(chat.request().messages) == kept
+    for invalid in (-1, len(chat), "1"):
+        with pytest.raises(brim.InputError, match="does not exist"):
+            chat.pin(invalid)  # type: ignore[arg-type]
+
+
+def test_recall_sends_a_dropped_turn_again_and_keeps_the_prefix() -> None:
+    chat = session()
+    for turn in history("u20 " + "c9 r90 " * 30):
+        chat.append(turn)
+    before = chat.request().messages
+    dropped = next(
+        decision
+        for decision in chat.request().plan.decisions
+        if decision.outcome == "dropped" and decision.role == "tool"
+    )
+    content = chat.history[dropped.index]["content"]
+    assert chat.recall(dropped.index) == f"[turn {dropped.index}, tool]\n{content}"
+    chat.user("look again")
+    after = chat.request()["messages"]
+    assert content in after[-1]["content"]
+    if after[: len(before)] != before:
+        assert chat.request().plan.trim_id
+    with pytest.raises(brim.InputError, match="no text"):
+        chat.recall(1)
+
+
+@pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
+@pytest.mark.parametrize("summarize", [None, lambda *_: "NOTES"])
+def test_after_a_switch_to_a_larger_window_all_turns_are_sent_again(
+    policy: PolicyName, summarize: Any
+) -> None:
+    chat = session(window=100_000, policy=policy)
+    turns = history("u20 " + "c9 r200 a30 u60 " * 30)
+    for turn in turns:
+        chat.append(turn)
+    whole = chat.request().messages
+    chat.summarize = summarize
+    chat.switch("gpt-4o-mini", window=2_001, reply=1)
+    small = chat.request()
+    assert small.plan.is_trimmed
+    assert small["model"] == "gpt-4o-mini"
+    assert list(chat.history) == turns
+    for again in (chat, brim.Session.from_dict(json.loads(json.dumps(chat.to_dict())))):
+        again.switch("gpt-4o", window=100_000)
+        sent = [turn for turn in again.request().messages if turn["role"] != "system"]
+        assert sent == whole
+        assert not again.request().plan.is_trimmed
+
+
+def test_a_switch_changes_counts_window_and_template() -> None:
+    chat = brim.Session("gpt-4o", system="Be brief.")
+    for turn in history("u9 c9 r9 u9"):
+        chat.append(turn)
+    free = chat.request()
+    chat.switch("gemma-2-9b-it", window=4_000, reply=100)
+    strict = chat.request()
+    rules = get_driver(chat).profile.rules()
+    assert not rules.free
+    assert find_violation(strict.messages, rules) is None
+    assert (strict.plan.budget.window, strict.plan.budget.reply) == (4_000, 100)
+    assert strict.plan.size >= brim.count(strict.messages, model="gemma-2-9b-it")
+    chat.switch("gpt-4o")
+    assert dict(chat.request()) == dict(free)
+    with pytest.raises(brim.InputError):
+        chat.switch("gpt-4o", window=-1)
+    with pytest.raises(brim.InputError):
+        chat.switch("gpt-4o", template="no such rules")
+    assert chat.model == "gpt-4o"
+
+
+def test_a_template_can_be_named() -> None:
+    chat = brim.Session("local", window=4_000, system="Be brief.", template="gemma")
+    for turn in history("u9 c9 r9 u9 u9"):
+        chat.append(turn)
+    assert find_violation(chat.request().messages, find_rules("gemma")) is None
+
+
+def test_an_unknown_window_raises_on_request_but_not_on_counting() -> None:
+    chat = brim.Session(UNKNOWN)
+    chat.user("hi")
+    assert get_driver(chat).count_text("hello there") > 0
+    with pytest.raises(brim.BudgetError, match="window"):
+        chat.request()
+    chat.switch(UNKNOWN, window=1_000)
+    assert chat.request().messages
+
+
+def test_tokens_and_room_never_raise() -> None:
+    chat = session(window=101, policy=resolve_policy("sliding", max_turns=2))
+    for turn in history("u20 a20 u400 a9"):
+        chat.append(turn)
+    with pytest.raises(brim.ContextOverflowError):
+        chat.request()
+    assert chat.tokens > 100
+    assert chat.room == 0
+    assert len(chat) == 4
