@@ -152,7 +152,8 @@ BLOCKS = ("s2", "u2", "a2", "c3 r2", "cc3 r2 r2", "cc3 r2", "c3", "o2")
 def test_every_adapted_conversation_is_accepted(
     llama_with: LlamaWith, name: str, blocks: list[str]
 ) -> None:
-    said = history(" ".join(blocks))
+    # llama.cpp has rules of its own for a list that ends with the assistant, with any template.
+    said = history(" ".join([*blocks, "u2"]))
     server = llama_with(window=256, template=TEMPLATES[name])
     status, prompt = render(server, apply_template(said, find_rules(name)))
     assert status == 200, prompt
