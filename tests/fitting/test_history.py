@@ -13,13 +13,14 @@ from brim.errors import InputError
 from brim.fitting.history import ORPHAN, UNANSWERED, History, unit_range
 from brim.messages import Message
 from brim.tokens import counter_for
-from brim.wire import openai_chat, read_messages
+from brim.wire import read_messages
+from brim.wire.formats import CHAT
 from tests.support.strategies import Raw, histories, history
 
 
 def grown(messages: list[Raw]) -> History:
     grown = History(counter_for("gpt-4o"))
-    grown.extend(read_messages({"messages": messages}, openai_chat))
+    grown.extend(read_messages({"messages": messages}, CHAT))
     grown.group()
     return grown
 
@@ -112,7 +113,7 @@ def test_the_result_does_not_depend_on_when_a_history_is_grouped(
     messages: list[Raw], parts: list[tuple[int, bool]]
 ) -> None:
     turns, h, done = (
-        read_messages({"messages": messages}, openai_chat),
+        read_messages({"messages": messages}, CHAT),
         History(counter_for("gpt-4o")),
         0,
     )

@@ -14,7 +14,8 @@ from brim.fitting.passes import clip_large, drop_oldest
 from brim.fitting.policies import steady_share, thrift_share
 from brim.fitting.trim import compute_low_water_mark
 from brim.tokens import counter_for
-from brim.wire import openai_chat, read_messages
+from brim.wire import read_messages
+from brim.wire.formats import CHAT
 from tests.support.strategies import Raw, history, text
 
 MODEL = "gpt-4o"
@@ -74,7 +75,7 @@ def test_the_low_water_mark_is_a_larger_share_of_small_limits(limit: int, share:
 def test_a_trim_drops_at_most_half_of_the_droppable_tokens() -> None:
     messages = history("s600 u100")
     grown = History(counter_for(MODEL))
-    grown.extend(read_messages({"messages": messages}, openai_chat))
+    grown.extend(read_messages({"messages": messages}, CHAT))
     grown.group()
     view = HistoryView(grown, grown.end, 3, 1_400, 0)
     room = 1_400 - size(messages)

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brim
-from brim import wire
 from brim.fitting.budget import Budget
 from brim.fitting.fitter import Fitter
 from brim.fitting.planner import Planner
 from brim.fitting.policies import POLICIES
 from brim.fitting.prefix_cache import PrefixCache
 from brim.tokens import counter_for
-from brim.wire import anthropic, openai_chat, openai_responses
+from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat
 from brim.wire.notes import gap_note
 from tests.support.strategies import Raw, histories, policies, text
 from tests.support.wire.bodies import anthropic_bodies, odd_bodies, responses_bodies
@@ -31,10 +30,10 @@ shares = st.sampled_from((8, 15, 30, 50, 80, 100))
 """The limit, in percent of the whole conversation."""
 
 
-def detect(body: Raw) -> wire.Format:
+def detect(body: Raw) -> BodyFormat:
     if "input" in body:
-        return openai_responses
-    return anthropic if "anthropic_version" in body else openai_chat
+        return RESPONSES
+    return ANTHROPIC if "anthropic_version" in body else CHAT
 
 
 def fitter(cache: PrefixCache, limit: int = 100_000, policy: str = "steady") -> Fitter:
@@ -52,7 +51,7 @@ def fitted(body: Raw, fitter: Fitter) -> Any:
 
 def grown(body: Raw, strides: list[int]) -> list[Raw]:
     """Return the bodies of a growing conversation, as independent copies."""
-    key, ends, end = detect(body).MESSAGES, [0], 0
+    key, ends, end = detect(body).messages_key, [0], 0
     for stride in strides:
         end += stride
         ends.append(min(end, len(body[key])))
@@ -190,7 +189,7 @@ def test_a_grown_conversation_is_continued(make: Any) -> None:
 
 def test_the_longest_known_prefix_is_continued() -> None:
     cache = PrefixCache()
-    with fitter(cache).parse(chat("one"), openai_chat) as short:  # in use, so it is not continued
+    with fitter(cache).parse(chat("one"), CHAT) as short:  # in use, so it is not continued
         long = planner_of(chat("one", "two"), cache)
     planner_of(chat("four", "five", "six", "seven"), cache)
     assert planner_of(chat("one", "two", "three"), cache) is long
@@ -211,9 +210,9 @@ def test_the_trimmed_body_is_cached_too() -> None:
     fitting = fitter(cache, 1_500)
     planners = []
     for end in (6, 7, 8):
-        request = fitting.fit(agent(*outputs[:end]), anthropic)
+        request = fitting.fit(agent(*outputs[:end]), ANTHROPIC)
         assert request.plan.is_trimmed
-        with fitting.parse(dict(request), anthropic) as sent:
+        with fitting.parse(dict(request), ANTHROPIC) as sent:
             planners.append(sent.planner)
     assert planners[0] is planners[1] is planners[2]
 
@@ -253,7 +252,7 @@ def test_the_same_messages_in_another_format_are_another_conversation() -> None:
 
 def test_a_planner_with_a_requested_trim_is_not_cached() -> None:
     cache, body = PrefixCache(), agent(*(text(200, seed) for seed in range(8)))
-    with fitter(cache).parse(body, anthropic) as parsed:
+    with fitter(cache).parse(body, ANTHROPIC) as parsed:
         parsed.planner.trim(1_000)
     assert planner_of(body, cache) is not parsed.planner
 
@@ -263,14 +262,14 @@ def test_values_that_are_not_plain_json_are_fitted_but_not_cached() -> None:
         pass
 
     cache, body = PrefixCache(), chat(Text("one"))
-    assert fitter(cache).fit(body, openai_chat).messages == body["messages"]
+    assert fitter(cache).fit(body, CHAT).messages == body["messages"]
     assert planner_of(body, cache) is not planner_of(body, cache)
 
 
 def test_a_conversation_in_use_is_not_shared() -> None:
     cache, body = PrefixCache(), chat("one")
     planner = planner_of(body, cache)
-    with fitter(cache).parse(body, openai_chat) as parsed:
+    with fitter(cache).parse(body, CHAT) as parsed:
         assert parsed.planner is planner
         assert planner_of(body, cache) is not planner
 

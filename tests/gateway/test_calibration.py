@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from brim.config import UpstreamConfig
 from brim.errors import ContextOverflowError, Overflow
 from brim.fitting.prefix_cache import PrefixCache
-from brim.gateway import formats
 from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, RequestFit
 from brim.gateway.routes import ModelRoute, RouteDefaults, Upstream
 from brim.models.pricing import Usage
@@ -27,6 +26,7 @@ from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ErrorReply, ScriptedServer
 from brim.testing.reply_formats import Body, TextReply
 from brim.testing.reply_formats import ReceivedRequest as Request
+from brim.wire import formats
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, post
 

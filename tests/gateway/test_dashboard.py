@@ -16,8 +16,8 @@ from brim.gateway.accounts.reservations import GroupBy, LedgerTotal
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.gateway.dashboard import endpoints as dashboard
 from brim.gateway.dashboard.endpoints import MAX_ROWS, SpendingCache
-from brim.gateway.formats import CHAT as CHAT_FORM
 from brim.testing import ScriptedServer
+from brim.wire.formats import CHAT as CHAT_FORM
 from tests.support.gateway.accounts import (
     COST,
     MODEL,

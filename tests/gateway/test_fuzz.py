@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from brim.gateway import bodies
 from brim.gateway import headers as heads
 from brim.gateway.errors import GatewayError
-from brim.gateway.formats import FORMATS, PATHS, detect_format
+from brim.gateway.formats import PATHS, detect_format
 from brim.gateway.headers import RequestOptions, parse_options
 from brim.testing import ErrorReply, ScriptedServer
+from brim.wire.formats import FORMATS
 from tests.support.gateway.fuzz import WINDOW, ask, client_of_a_gateway
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import MESSAGES, body_of

@@ -14,7 +14,7 @@ import pytest
 from brim.gateway import forward
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, TextReply, ToolCallReply
-from brim.testing.reply_formats import REPLY_FORMATS
+from brim.testing.reply_formats import find_reply_format
 from tests.support.gateway.accounts import (
     COST,
     MAX_COST,
@@ -64,10 +64,8 @@ def goes_on() -> Iterator[threading.Event]:
 
 def whole(path: str, said: TextReply, **told: Any) -> dict[str, Any]:
     """A response of a provider with changed usage."""
-    return (
-        REPLY_FORMATS[path].build_response(said, "name", "scripted", Usage(PROMPT_TOKENS, 0, 2))
-        | told
-    )
+    usage = Usage(PROMPT_TOKENS, 0, 2)
+    return find_reply_format(path).build_response(said, "name", "scripted", usage) | told
 
 
 def raw(answer: object) -> ErrorReply:
@@ -77,7 +75,7 @@ def raw(answer: object) -> ErrorReply:
 
 def streamed(path: str, answer: dict[str, Any]) -> ErrorReply:
     """The same response as a stream."""
-    form, asked = REPLY_FORMATS[path], {"stream_options": {"include_usage": True}}
+    form, asked = find_reply_format(path), {"stream_options": {"include_usage": True}}
     events = islice(form.iter_events(answer, asked), form.EVENTS_BEFORE_REPLY, None)
     return ErrorReply(200, raw="".join(events).encode(), in_stream=True)
 
@@ -173,9 +171,8 @@ def test_a_disconnect_before_the_first_token_is_charged_in_full(
     anna: str, path: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.05)
-    monkeypatch.setattr(
-        REPLY_FORMATS[path], "EVENTS_BEFORE_HOLD", REPLY_FORMATS[path].EVENTS_BEFORE_REPLY
-    )
+    form = find_reply_format(path)
+    monkeypatch.setattr(form, "EVENTS_BEFORE_HOLD", form.EVENTS_BEFORE_REPLY)
     with gateway_with_upstream(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         with open_request(gateway, anna, path, stream=True, reply=100) as client:
             while b"data: " not in client.recv(65_536):

@@ -15,9 +15,9 @@ import brim
 from brim.config import Config, CountConfig, UpstreamConfig
 from brim.fitting.policies import PolicyName
 from brim.gateway.routes import match_rank
-from brim.providers.endpoint import ApiFormat
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer
+from brim.wire.formats import FormatName
 from tests.support.gateway.clients import anthropic_client, long_talk, openai_client
 from tests.support.gateway.process import FORMATS, config_of, running
 from tests.support.gateway.requests import (
@@ -38,7 +38,7 @@ HELLO = "Hello?"
 
 
 def upstream(
-    provider: ScriptedServer, *models: str, format: tuple[ApiFormat, ...] = FORMATS
+    provider: ScriptedServer, *models: str, format: tuple[FormatName, ...] = FORMATS
 ) -> UpstreamConfig:
     return UpstreamConfig(endpoint=provider.url, models=models, format=format)
 

@@ -9,13 +9,11 @@ import pytest
 
 from brim.config import UpstreamConfig
 from brim.gateway.accounts.caps import ALL
-from brim.gateway.formats import CHAT as CHAT_FORM
-from brim.gateway.formats import MESSAGES as MESSAGES_FORM
-from brim.gateway.formats import RESPONSES as RESPONSES_FORM
 from brim.gateway.routes import Upstream
 from brim.models.pricing import Price
 from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ScriptedServer
+from brim.wire import formats
 from tests.support.gateway.accounts import (
     COST,
     FREE,
@@ -63,11 +61,11 @@ def test_the_output_limit_has_the_name_of_the_format_and_host() -> None:
             "one", UpstreamConfig(endpoint, FORMATS), None, CalibrationStore()
         ).reply_key(form)
 
-    assert key("https://api.openai.com/v1", CHAT_FORM) == "max_completion_tokens"
-    assert key("https://me.openai.azure.com/openai/v1", CHAT_FORM) == "max_completion_tokens"
-    assert key("http://127.0.0.1:8080/v1", CHAT_FORM) == "max_tokens"
-    assert key("https://api.openai.com/v1", RESPONSES_FORM) == "max_output_tokens"
-    assert key("https://api.anthropic.com", MESSAGES_FORM) == "max_tokens"
+    assert key("https://api.openai.com/v1", formats.CHAT) == "max_completion_tokens"
+    assert key("https://me.openai.azure.com/openai/v1", formats.CHAT) == "max_completion_tokens"
+    assert key("http://127.0.0.1:8080/v1", formats.CHAT) == "max_tokens"
+    assert key("https://api.openai.com/v1", formats.RESPONSES) == "max_output_tokens"
+    assert key("https://api.anthropic.com", formats.ANTHROPIC) == "max_tokens"
 
 
 @pytest.mark.parametrize("more", [{"n": 3}, {"best_of": 3}, {"n": 2, "best_of": 3}])

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import anthropic
 import pytest
 
-from brim.gateway.formats import FORMATS
 from brim.testing import ReceivedRequest, ScriptedReply, ScriptedServer, ToolCallReply
 from brim.wire import read_messages
+from brim.wire.formats import FORMATS_BY_PATH
 from tests.fitting.test_promises import pairs_are_whole
 from tests.support.gateway.clients import (
     Chain,
@@ -319,8 +319,7 @@ def test_a_stored_anthropic_thread_is_forwarded(is_streamed: bool) -> None:
 def steps_in(asked: ReceivedRequest) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the calls and results that were sent, by id."""
     assert not faults_in(asked)
-    form = next(form for form in FORMATS.values() if form.path == asked.path)
-    turns = read_messages(asked.body, form.wire)
+    turns = read_messages(asked.body, FORMATS_BY_PATH[asked.path])
     calls = {call.id: json.loads(call.arguments) for turn in turns for call in turn.calls}
     results = {turn.answers: "".join(turn.outputs) for turn in turns if turn.answers}
     assert calls.keys() == results.keys()

@@ -54,7 +54,7 @@ def create_session() -> brim.Session:
         tools=TOOLS,
         summarize=summarizer,
         summary_chars=1_000,
-        format="chat",
+        format="openai",
         cache_marks=False,
         price=brim.Price(input=Decimal(1), output=Decimal(2)),
         limits=limits,

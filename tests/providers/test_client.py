@@ -14,10 +14,11 @@ from aiohttp import web
 
 import brim
 from brim.fitting.flow import CountMode
-from brim.providers import ApiFormat, CalibrationStore
+from brim.providers import CalibrationStore
 from brim.providers.local import LocalServer
 from brim.session.ledger import SpendingLimits
 from brim.session.session import get_driver
+from brim.wire.formats import FormatName
 from tests.support.fixtures import LlamaWith
 from tests.support.providers.scripted import Scripted, run, serving
 
@@ -40,7 +41,7 @@ def talk(session: brim.Session, turns: int, size: int = 3) -> None:
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_conversation_many_times_the_window_is_answered_in_every_format(
-    format: ApiFormat, llama_with: LlamaWith, learned: CalibrationStore
+    format: FormatName, llama_with: LlamaWith, learned: CalibrationStore
 ) -> None:
     server = llama_with(window=512)
     options: dict[str, Any] = {"max_output_tokens" if format == "responses" else "max_tokens": 4}
@@ -64,7 +65,7 @@ def test_a_conversation_many_times_the_window_is_answered_in_every_format(
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_stream_passes_through_and_is_kept(
-    format: ApiFormat, llama: LocalServer, learned: CalibrationStore
+    format: FormatName, llama: LocalServer, learned: CalibrationStore
 ) -> None:
     options: dict[str, Any] = {"max_output_tokens" if format == "responses" else "max_tokens": 6}
     with brim.Client(llama.url, key=llama.key, format=format, calibration_store=learned) as client:

@@ -18,9 +18,10 @@ from aiohttp import web
 import brim
 from brim.errors import ConnectionFailedError
 from brim.fitting.policies import PolicyName
-from brim.providers import ApiFormat, CalibrationStore
+from brim.providers import CalibrationStore
 from brim.providers.sync import Portal
 from brim.session.session import get_driver
+from brim.wire.formats import FormatName
 from tests.support.providers.scripted import Handler, run, serving
 
 WORDS = "The harbour lay quiet before the storm, and the pilots argued about the tide tables. "
@@ -343,7 +344,7 @@ def test_a_silent_cut_is_said_once_and_nothing_is_learned_of_it(
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_summary_is_asked_for_in_the_format_of_the_server(
-    format: ApiFormat, learned: CalibrationStore
+    format: FormatName, learned: CalibrationStore
 ) -> None:
     said = "The pilots still argue."
     text = {"type": "text", "text": said}

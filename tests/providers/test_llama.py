@@ -13,22 +13,23 @@ from typing import Any
 import pytest
 
 from brim.errors import AuthenticationError, ContextLengthError, ProviderError
-from brim.providers import ApiFormat, Endpoint, Portal, ServerCounter, ServerInfo, Transport
+from brim.providers import Endpoint, Portal, ServerCounter, ServerInfo, Transport
 from brim.providers.local import LocalServer
 from brim.providers.server_counter import CountStates
+from brim.wire.formats import FormatName
 from tests.support.providers.scripted import run
 
-FORMATS: list[ApiFormat] = ["openai", "anthropic", "responses"]
+FORMATS: list[FormatName] = ["openai", "anthropic", "responses"]
 
 
-def asked(words: str, format: ApiFormat = "openai", **more: Any) -> dict[str, Any]:
+def asked(words: str, format: FormatName = "openai", **more: Any) -> dict[str, Any]:
     body: dict[str, Any] = {"model": "any", "temperature": 0} | more
     if format == "responses":
         return body | {"input": words, "max_output_tokens": 8}
     return body | {"messages": [{"role": "user", "content": words}], "max_tokens": 8}
 
 
-def connected(llama: LocalServer, format: ApiFormat = "openai", path: str = "/v1/") -> Transport:
+def connected(llama: LocalServer, format: FormatName = "openai", path: str = "/v1/") -> Transport:
     return Transport(Endpoint(llama.url.removesuffix("/v1") + path, format, llama.key))
 
 
@@ -39,7 +40,7 @@ def used(answer: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_count_equals_the_reported_usage(llama: LocalServer, format: ApiFormat) -> None:
+def test_the_count_equals_the_reported_usage(llama: LocalServer, format: FormatName) -> None:
     async def work() -> None:
         async with connected(llama, format) as connection:
             counter = ServerCounter(connection, states=CountStates())
@@ -89,7 +90,7 @@ def test_the_window_and_the_kind_are_reported(llama: LocalServer) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_request_over_the_window_raises_with_numbers(
-    llama: LocalServer, format: ApiFormat, streamed: bool
+    llama: LocalServer, format: FormatName, streamed: bool
 ) -> None:
     async def work() -> None:
         async with connected(llama, format) as connection:
@@ -105,7 +106,7 @@ def test_a_request_over_the_window_raises_with_numbers(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_stream_ends_with_its_usage(llama: LocalServer, format: ApiFormat) -> None:
+def test_a_stream_ends_with_its_usage(llama: LocalServer, format: FormatName) -> None:
     async def work() -> None:
         async with connected(llama, format) as connection:
             body = asked("Say a word.", format, stream=True)

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.providers import ApiFormat, Endpoint, ServerCounter, Transport
+from brim.providers import Endpoint, ServerCounter, Transport
 from brim.providers.count_methods import REQUESTS, TEXTS, CountMethod, CountSubject
 from brim.providers.server_counter import MAX_COUNTS, MAX_STATES, CountStates, validate_count
+from brim.wire.formats import FormatName
 from tests.support.providers.scripted import Handler, Scripted, by_path, in_turn, run, serving
 
 LLAMA = "/v1/chat/completions/input_tokens"
@@ -37,7 +38,7 @@ def json_response(status: int, body: Any) -> web.Response:
 def counting(
     answer: Handler,
     script: Callable[[ServerCounter, Scripted, Clock], Awaitable[None]],
-    format: ApiFormat = "openai",
+    format: FormatName = "openai",
     **settings: Any,
 ) -> None:
     """Run a script with a counter for a server with these responses."""
@@ -105,7 +106,7 @@ def test_the_method_that_a_server_supports_is_detected(
     ],
 )  # fmt: skip
 def test_only_the_counted_fields_and_the_key_are_sent(
-    format: ApiFormat, path: str, body: dict[str, Any], sent: dict[str, Any]
+    format: FormatName, path: str, body: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count(body) == 5

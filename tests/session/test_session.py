@@ -207,7 +207,7 @@ def test_inputs_are_copied_and_never_modified() -> None:
     assert json.dumps(dict(chat.request(stop=["\n"]))) == sent
 
 
-@pytest.mark.parametrize("format_", ["chat", "anthropic", "responses"])
+@pytest.mark.parametrize("format_", ["openai", "anthropic", "responses"])
 def test_internal_fields_are_never_sent(format_: Any) -> None:
     chat = brim.Session("claude-sonnet-4-5", window=4_000, format=format_)
     chat.append({"role": "user", "content": "hi", "_pin": True, "_priority": 2, "_mine": 1})

@@ -9,7 +9,8 @@ import pytest
 import brim
 from brim.fitting.policies import PolicyName
 from brim.messages import Call, Media
-from brim.wire import anthropic, detect_format, read_messages
+from brim.wire import detect_format, read_messages
+from brim.wire.formats import ANTHROPIC
 from tests.support.strategies import Raw, text
 from tests.support.wire.bodies import MARK, PIXEL, anthropic_faults
 from tests.support.wire.trims import MODEL, cut, drop, output, thoughtless
@@ -60,7 +61,7 @@ def test_results_and_text_of_one_message_are_separate_turns() -> None:
             user(result("b", "two"), result("a", "one"), says("now this"), IMAGE),
             system="Be brief.",
         ),
-        anthropic,
+        ANTHROPIC,
     )
     assert [turn.role for turn in turns] == ["system", "user", "assistant", "tool", "tool", "user"]
     assert [turn.answers for turn in turns[3:5]] == ["b", "a"]
@@ -72,7 +73,7 @@ def test_results_and_text_of_one_message_are_separate_turns() -> None:
 
 def test_text_before_the_results_is_a_turn_after_them() -> None:
     given = body(user("go"), assistant(calls("a")), user(says("see"), result("a")))
-    assert [turn.role for turn in read_messages(given, anthropic)] == [
+    assert [turn.role for turn in read_messages(given, ANTHROPIC)] == [
         "user",
         "assistant",
         "tool",
@@ -91,7 +92,7 @@ def test_media_and_documents() -> None:
                 {"type": "document", "source": {"type": "text", "data": "plain words"}},
             )
         ),
-        anthropic,
+        ANTHROPIC,
     )
     assert turn.media == (Media("image"), Media("image"), Media("file", size=300))
     assert len(turn.extras) == 1
@@ -102,26 +103,26 @@ def test_thinking_counts_its_text_and_a_part_of_its_signature() -> None:
     shown = assistant(thinks("I see"), says("ok"))
     hidden = assistant({"type": "thinking", "thinking": "", "signature": "x" * 300}, says("ok"))
     redacted = assistant({"type": "redacted_thinking", "data": "x" * 300}, says("ok"))
-    turns = read_messages(body(shown, hidden, redacted), anthropic)
+    turns = read_messages(body(shown, hidden, redacted), ANTHROPIC)
     assert [turn.thinking for turn in turns] == [("I see",), ("x" * 100,), ("x" * 100,)]
 
 
 def test_system_is_text_or_blocks() -> None:
     blocks = [says("one", cache_control=MARK), says("two")]
-    assert read_messages(body(system=blocks), anthropic)[0].words == ("one", "two")
-    assert read_messages(body(system=""), anthropic) == []
+    assert read_messages(body(system=blocks), ANTHROPIC)[0].words == ("one", "two")
+    assert read_messages(body(system=""), ANTHROPIC) == []
 
 
 def test_text_blocks_are_text_with_or_without_a_cache_mark() -> None:
     given = body(user("a"), assistant(says("b", cache_control=MARK), says("")), user(says("c")))
-    turns = read_messages(given, anthropic)
+    turns = read_messages(given, ANTHROPIC)
     assert [turn.role for turn in turns] == ["user", "assistant", "user"]
     assert [turn.words for turn in turns] == [("a",), ("b", ""), ("c",)]
     assert all(turn.is_text_only and not turn.private for turn in turns)
 
 
 def test_a_reader_continues_where_it_stopped() -> None:
-    reader, given = anthropic.Reader(), body(system="Be brief.")
+    reader, given = ANTHROPIC.create_reader(), body(system="Be brief.")
     heads = reader.read(given), reader.read(given)
     assert [[turn.words for turn in turns or ()] for turns in heads] == [[("Be brief.",)], []]
     given["messages"] += [user("a"), user(says("b", _pin=True))]
@@ -131,28 +132,28 @@ def test_a_reader_continues_where_it_stopped() -> None:
 
 def test_earlier_thinking_is_read_again_when_text_closes_its_step() -> None:
     step = [assistant(thinks("I see"), calls("a")), user(result("a"))]
-    reader, given = anthropic.Reader(), body(user("go"), assistant("yes"), *step)
+    reader, given = ANTHROPIC.create_reader(), body(user("go"), assistant("yes"), *step)
     assert reader.read(given)
     given["messages"].append({"role": "system", "content": "hush"})
     assert reader.read(given)
     given["messages"].append(user("on"))
     assert reader.read(given) is None
-    assert read_messages(given, anthropic)[2].words == ("I see", "")
+    assert read_messages(given, ANTHROPIC)[2].words == ("I see", "")
 
 
 def test_a_pin_on_a_block_pins_only_its_turn() -> None:
     pinned = result("a", _pin=True, _priority=2)
-    turns = read_messages(body(assistant(calls("a")), user(pinned, says("go on"))), anthropic)
+    turns = read_messages(body(assistant(calls("a")), user(pinned, says("go on"))), ANTHROPIC)
     assert [(turn.pin, turn.priority) for turn in turns] == [(False, 0), (True, 2), (False, 0)]
     turns = read_messages(
-        body(user(result("a"), says("go on"), _pin=True, _priority=-1)), anthropic
+        body(user(result("a"), says("go on"), _pin=True, _priority=-1)), ANTHROPIC
     )
     assert [(turn.pin, turn.priority) for turn in turns] == [(True, -1), (True, -1)]
 
 
 def test_a_compaction_is_pinned() -> None:
     compaction = {"type": "compaction", "content": "what was before"}
-    (turn,) = read_messages(body(assistant(compaction, says("yes"))), anthropic)
+    (turn,) = read_messages(body(assistant(compaction, says("yes"))), ANTHROPIC)
     assert turn.pin
 
 
@@ -167,11 +168,11 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
         assistant(calls("b", **by_program)),
         user(result("b")),
     )
-    turns = read_messages(given, anthropic)
+    turns = read_messages(given, ANTHROPIC)
     assert [turn.role for turn in turns] == ["user", "assistant", "tool"]
     assert [call.id for call in turns[1].calls] == ["b"]
     given["messages"] += [assistant(ended, says("seven")), user(LONG)]
-    assert [turn.role for turn in read_messages(given, anthropic)] == ["user", "assistant", "user"]
+    assert [turn.role for turn in read_messages(given, ANTHROPIC)] == ["user", "assistant", "user"]
     assert cut(given, drop(1)).messages[0] is given["messages"][0]
     assert len(cut(given, drop(1)).messages) == 3, "what stands between the users is a note"
 
@@ -189,7 +190,7 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
 )
 def test_the_error_names_an_invalid_message(message: Any, reason: str) -> None:
     with pytest.raises(brim.MessageError, match=reason) as caught:
-        read_messages(body(user("go"), message), anthropic)
+        read_messages(body(user("go"), message), ANTHROPIC)
     assert caught.value.index == 1
 
 
@@ -197,7 +198,7 @@ def test_the_error_names_a_message_that_contains_itself() -> None:
     ring: Raw = {"type": "odd"}
     ring["ring"] = ring
     with pytest.raises(brim.MessageError, match="message 1: contains itself"):
-        read_messages(body(user("go"), user(ring)), anthropic)
+        read_messages(body(user("go"), user(ring)), ANTHROPIC)
 
 
 # Results and user text in one message
@@ -406,7 +407,7 @@ def test_thinking_stays_if_results_and_text_share_a_message() -> None:
 
 def test_thinking_that_is_the_whole_message_stays() -> None:
     alone = assistant(thinks(LONG))
-    assert read_messages(body(alone), anthropic)[0].thinking == ()
+    assert read_messages(body(alone), ANTHROPIC)[0].thinking == ()
     given = body(user("go"), alone, user("and?"), assistant(thinks(LONG), says("yes")), user("so"))
     out = cut(given, thoughtless(3)).messages
     assert out[1] is alone
@@ -438,6 +439,6 @@ def test_max_tokens_is_lowered_to_the_room_but_not_below_the_thinking() -> None:
 def test_a_trim_does_not_change_the_detected_format() -> None:
     step = assistant(calls("a")), user(result("a", LONG), says("on"))
     given = {"messages": [user("go"), *step, assistant("yes"), user("then")]}
-    assert detect_format(given) is anthropic
+    assert detect_format(given) is ANTHROPIC
     request = cut(given, drop(1))
     assert brim.count(dict(request)) == request.plan.tokens

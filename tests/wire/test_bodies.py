@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import brim
 from brim import wire
 from brim.fitting.policies import PolicyName
-from brim.wire import anthropic, openai_responses
+from brim.wire.formats import ANTHROPIC, RESPONSES, BodyFormat
 from tests.support.strategies import Raw
 from tests.support.wire.bodies import (
     anthropic_bodies,
@@ -37,12 +37,12 @@ OWN = ("text", "input_text", "message")
 bodies = st.one_of(anthropic_bodies(), responses_bodies())
 
 
-def form_of(body: Any) -> wire.Format:
-    return openai_responses if "input" in body else anthropic
+def form_of(body: Any) -> BodyFormat:
+    return RESPONSES if "input" in body else ANTHROPIC
 
 
 def messages_of(body: Any) -> list[Any]:
-    return list(body[form_of(body).MESSAGES])
+    return list(body[form_of(body).messages_key])
 
 
 def faults(body: Any) -> list[str]:
@@ -85,7 +85,7 @@ def _unusual(items: Any) -> Any:
 
 @given(anthropic_bodies())
 def test_the_fast_path_reads_the_same_messages(body: Raw) -> None:
-    assert wire.read_messages(body, anthropic) == wire.read_messages(unusual(body), anthropic)
+    assert wire.read_messages(body, ANTHROPIC) == wire.read_messages(unusual(body), ANTHROPIC)
 
 
 junk = st.recursive(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import brim
-from brim.wire import Format, anthropic, detect_format, openai_chat, openai_responses
+from brim.wire import detect_format
+from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat
 
 HI = {"role": "user", "content": "hi"}
 
@@ -19,32 +20,32 @@ def blocks(*content: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ({"input": "hi"}, openai_responses),
-        ({"input": []}, openai_responses),
-        ({"previous_response_id": "resp_1"}, openai_responses),
-        ({"messages": [HI]}, openai_chat),
-        ({"messages": []}, openai_chat),
-        ({"messages": [HI], "max_tokens": 5, "metadata": {}, "input": None}, openai_chat),
-        ({"messages": [{"role": "system", "content": "x"}, HI]}, openai_chat),
-        ({"messages": [HI], "thinking": {"type": "enabled"}}, openai_chat),
-        ({"messages": [HI], "tools": [{"type": "function", "function": {}}]}, openai_chat),
-        (blocks({"type": "text", "text": "x", "cache_control": {}}), openai_chat),
-        (blocks({"type": "image_url", "image_url": {}}), openai_chat),
-        (blocks({"type": "thinking", "thinking": [{"type": "text", "text": "x"}]}), openai_chat),
-        ({"messages": [HI], "system": "Be brief."}, anthropic),
-        ({"messages": [HI], "anthropic_version": "bedrock-2023-05-31"}, anthropic),
-        ({"messages": [HI], "stop_sequences": ["x"]}, anthropic),
-        ({"messages": [HI], "thinking": {"type": "enabled", "budget_tokens": 9}}, anthropic),
-        ({"messages": [HI], "tools": [{"name": "n", "input_schema": {}}]}, anthropic),
-        ({"messages": [HI], "tools": [{"type": "bash_20250124", "name": "bash"}]}, anthropic),
-        (blocks({"type": "tool_use", "id": "a"}), anthropic),
-        (blocks({"type": "tool_result", "tool_use_id": "a"}), anthropic),
-        (blocks({"type": "thinking", "thinking": "x"}), anthropic),
-        (blocks({"type": "image", "source": {}}), anthropic),
-        (blocks({"type": "document", "source": {}}), anthropic),
+        ({"input": "hi"}, RESPONSES),
+        ({"input": []}, RESPONSES),
+        ({"previous_response_id": "resp_1"}, RESPONSES),
+        ({"messages": [HI]}, CHAT),
+        ({"messages": []}, CHAT),
+        ({"messages": [HI], "max_tokens": 5, "metadata": {}, "input": None}, CHAT),
+        ({"messages": [{"role": "system", "content": "x"}, HI]}, CHAT),
+        ({"messages": [HI], "thinking": {"type": "enabled"}}, CHAT),
+        ({"messages": [HI], "tools": [{"type": "function", "function": {}}]}, CHAT),
+        (blocks({"type": "text", "text": "x", "cache_control": {}}), CHAT),
+        (blocks({"type": "image_url", "image_url": {}}), CHAT),
+        (blocks({"type": "thinking", "thinking": [{"type": "text", "text": "x"}]}), CHAT),
+        ({"messages": [HI], "system": "Be brief."}, ANTHROPIC),
+        ({"messages": [HI], "anthropic_version": "bedrock-2023-05-31"}, ANTHROPIC),
+        ({"messages": [HI], "stop_sequences": ["x"]}, ANTHROPIC),
+        ({"messages": [HI], "thinking": {"type": "enabled", "budget_tokens": 9}}, ANTHROPIC),
+        ({"messages": [HI], "tools": [{"name": "n", "input_schema": {}}]}, ANTHROPIC),
+        ({"messages": [HI], "tools": [{"type": "bash_20250124", "name": "bash"}]}, ANTHROPIC),
+        (blocks({"type": "tool_use", "id": "a"}), ANTHROPIC),
+        (blocks({"type": "tool_result", "tool_use_id": "a"}), ANTHROPIC),
+        (blocks({"type": "thinking", "thinking": "x"}), ANTHROPIC),
+        (blocks({"type": "image", "source": {}}), ANTHROPIC),
+        (blocks({"type": "document", "source": {}}), ANTHROPIC),
     ],
 )
-def test_the_format_is_detected_by_shape(body: dict[str, Any], expected: Format) -> None:
+def test_the_format_is_detected_by_shape(body: dict[str, Any], expected: BodyFormat) -> None:
     assert detect_format(body) is expected
 
 
@@ -54,7 +55,7 @@ def test_chat_calls_take_precedence_over_a_later_block() -> None:
         {"role": "assistant", "content": None, "tool_calls": []},
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}]},
     ]
-    assert detect_format({"messages": chat}) is openai_chat
+    assert detect_format({"messages": chat}) is CHAT
 
 
 @pytest.mark.parametrize("body", [{}, {"messages": "hi"}, {"messages": 7}, {"prompt": "hi"}])

@@ -8,7 +8,8 @@ import pytest
 
 import brim
 from brim.messages import Call, Media
-from brim.wire import openai_responses, read_messages
+from brim.wire import read_messages
+from brim.wire.formats import RESPONSES
 from brim.wire.notes import gap_note
 from tests.support.strategies import Raw, text
 from tests.support.wire.bodies import PIXEL, responses_faults
@@ -45,7 +46,7 @@ def body(*items: Raw, **more: Any) -> Raw:
 
 def test_a_text_is_one_user_turn_and_stays_text() -> None:
     given = {"input": "Hello", "instructions": "Be brief."}
-    system, turn = read_messages(given, openai_responses)
+    system, turn = read_messages(given, RESPONSES)
     assert (system.role, system.words) == ("system", ("Be brief.",))
     assert (turn.role, turn.words) == ("user", ("Hello",))
     out = brim.fit(given, model=MODEL, window=9_999)
@@ -66,7 +67,7 @@ def test_consecutive_items_are_one_turn_and_each_output_is_one() -> None:
             REASONING,
             says("That is it."),
         ),
-        openai_responses,
+        RESPONSES,
     )
     roles = ["system", "user", "assistant", "tool", "tool", "assistant"]
     assert [turn.role for turn in turns] == roles
@@ -77,7 +78,7 @@ def test_consecutive_items_are_one_turn_and_each_output_is_one() -> None:
 
 
 def test_encrypted_text_counts_by_a_third() -> None:
-    (turn,) = read_messages(body(REASONING), openai_responses)
+    (turn,) = read_messages(body(REASONING), RESPONSES)
     assert turn.extras[0].count("x") == 100
 
 
@@ -93,7 +94,7 @@ def test_media() -> None:
                 ]
             )
         ),
-        openai_responses,
+        RESPONSES,
     )
     assert turn.media == (
         Media("image", 1, 1, size=72),
@@ -102,7 +103,7 @@ def test_media() -> None:
         Media("audio", size=3),
     )
     made = {"type": "image_generation_call", "id": "ig", "result": PIXEL}
-    assert read_messages(body(made), openai_responses)[0].media == (Media("image", 1, 1, size=72),)
+    assert read_messages(body(made), RESPONSES)[0].media == (Media("image", 1, 1, size=72),)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_a_call_of_any_kind_is_answered_by_its_output(call: Raw, answer: Raw) ->
     given = body(user("go"), call, {"call_id": "c", **answer})
     request = brim.fit(given, model=MODEL, window=9_999)
     assert not request.plan.warnings
-    assert [turn.role for turn in read_messages(given, openai_responses)] == [
+    assert [turn.role for turn in read_messages(given, RESPONSES)] == [
         "user",
         "assistant",
         "tool",
@@ -143,7 +144,7 @@ def test_server_side_tools_need_no_output() -> None:
         {"type": "mcp_call", "id": "m", "output": "x"},
         user("and?"),
     )
-    assert [turn.role for turn in read_messages(given, openai_responses)] == [
+    assert [turn.role for turn in read_messages(given, RESPONSES)] == [
         "user",
         "assistant",
         "user",
@@ -163,7 +164,7 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
         {"type": "program_output", "call_id": "p", "result": "7"},
         says("seven"),
     )
-    turns = read_messages(given, openai_responses)
+    turns = read_messages(given, RESPONSES)
     assert [turn.role for turn in turns] == ["user", "assistant", "assistant"]
     assert not turns[1].calls
 
@@ -176,7 +177,7 @@ def test_configuration_updates_are_system_turns_and_a_compaction_is_pinned() -> 
             user("go"),
             {"type": "compaction", "encrypted_content": "x"},
         ),
-        openai_responses,
+        RESPONSES,
     )
     assert [turn.role for turn in turns] == ["system", "system", "user", "assistant"]
     assert [turn.pin for turn in turns] == [False, False, False, True]
@@ -194,7 +195,7 @@ def test_configuration_updates_are_system_turns_and_a_compaction_is_pinned() -> 
 )
 def test_the_error_names_an_invalid_message(item: Any, reason: str) -> None:
     with pytest.raises(brim.MessageError, match=reason) as caught:
-        read_messages(body(user("go"), item), openai_responses)
+        read_messages(body(user("go"), item), RESPONSES)
     assert caught.value.index == 1
 
 
@@ -209,7 +210,7 @@ def test_an_input_that_is_neither_text_nor_list_is_rejected() -> None:
 @pytest.mark.parametrize("more", [{"previous_response_id": "resp_1"}, {"conversation": "conv_1"}])
 def test_a_history_kept_by_the_server_is_forwarded_unchanged(more: Raw) -> None:
     given = body(user(LONG), says(LONG), user(LONG), **more)
-    assert not openai_responses.is_fittable(given)
+    assert not RESPONSES.is_fittable(given)
     out = brim.fit(given, model=MODEL, window=100, reply=1)
     assert all(now is was for now, was in zip(out.messages, given["input"], strict=True))
     assert brim.fit(more, model=MODEL, window=100, reply=1)["model"] == MODEL
@@ -217,7 +218,7 @@ def test_a_history_kept_by_the_server_is_forwarded_unchanged(more: Raw) -> None:
 
 def test_without_a_server_side_id_the_body_is_complete() -> None:
     given = {"input": "x", "previous_response_id": None, "conversation": None}
-    assert openai_responses.is_fittable(given)
+    assert RESPONSES.is_fittable(given)
 
 
 # Writing
@@ -281,7 +282,7 @@ def test_a_note_after_an_output_without_text_is_an_item_of_the_same_turn() -> No
     request = cut(given, drop(2, 3), notes=True)
     assert request.messages[2] is screen
     assert request.messages[3]["role"] == "user"
-    roles = [turn.role for turn in read_messages(dict(request), openai_responses)]
+    roles = [turn.role for turn in read_messages(dict(request), RESPONSES)]
     assert roles == ["user", "assistant", "tool", "user"]
 
 
@@ -290,7 +291,7 @@ def test_a_note_is_recognized_by_its_text() -> None:
     note = gap_note(1_234, 5_678_901)
     for said, turns in ((note, 1), ("[brim: what is this?]", 2)):
         part = {"type": "input_text", "text": said}
-        assert len(read_messages(body(screen, user([part])), openai_responses)) == turns
+        assert len(read_messages(body(screen, user([part])), RESPONSES)) == turns
 
 
 def test_notes_between_turns_of_one_role_are_turns() -> None:

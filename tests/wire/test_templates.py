@@ -21,6 +21,7 @@ from brim.tokens import Counter, counter_for
 from brim.tokens.calibrated_counter import CalibratedCounter
 from brim.tokens.counter import RequestCounter
 from brim.wire import openai_chat, read_messages
+from brim.wire.formats import CHAT
 from brim.wire.notes import CONVERSATION_CONTINUES, INTERRUPTED, NO_RESULT, RESULTS_ABOVE
 from brim.wire.templates import (
     PERMISSIVE,
@@ -510,7 +511,7 @@ def test_all_text_is_kept_in_order(said: list[Raw], rules: TemplateRules) -> Non
 def test_system_texts_and_answered_results_are_kept(said: list[Raw], rules: TemplateRules) -> None:
     out = json.dumps(apply_template(said, rules))
     history = History(counter_for("gpt-4o"))
-    for index, message in enumerate(read_messages({"messages": said}, openai_chat)):
+    for index, message in enumerate(read_messages({"messages": said}, CHAT)):
         history.extend([message])
         history.group()
         unit = history.unit_of[index]
@@ -526,7 +527,7 @@ def test_the_sent_prefix_is_stable_while_a_conversation_grows(
     """Only the last turn may change, by joined text, and a closing turn may vanish."""
     said = [HI, *more]
     history = History(counter_for("gpt-4o"))
-    history.extend(read_messages({"messages": said}, openai_chat))
+    history.extend(read_messages({"messages": said}, CHAT))
     history.group()
     end, _ = data.draw(st.sampled_from(history.request_points))
     first, whole = apply_template(said[:end], rules), apply_template(said, rules)
@@ -558,7 +559,7 @@ def total(counter: Counter, messages: list[Message]) -> int:
 def whole_units(said: list[Raw], draw: st.DataObject) -> list[int]:
     """Return some units of a history, and all of its system turns."""
     history = History(counter_for("gpt-4o"))
-    history.extend(read_messages({"messages": said}, openai_chat))
+    history.extend(read_messages({"messages": said}, CHAT))
     history.group()
     kept = {unit for unit in range(len(history.units)) if draw.draw(st.booleans())}
     return [i for i, unit in enumerate(history.unit_of) if unit in kept or unit < 0]
@@ -569,8 +570,8 @@ def test_adapted_messages_take_at_most_the_counted_tokens(
     said: list[Raw], rules: TemplateRules, counter: Counter, data: st.DataObject
 ) -> None:
     kept = [said[index] for index in whole_units(said, data)]
-    sent = read_messages({"messages": apply_template(kept, rules)}, openai_chat)
-    planned = read_messages({"messages": kept}, openai_chat)
+    sent = read_messages({"messages": apply_template(kept, rules)}, CHAT)
+    planned = read_messages({"messages": kept}, CHAT)
     assert total(counter, sent) <= total(wrap_counter(counter, rules), planned)
 
 
@@ -596,8 +597,8 @@ def test_texts_with_unusual_edges_take_at_most_the_counted_tokens(
         else:
             said.append({"u": user, "a": assistant, "s": system}[kind](first + second))
     rules = find_rules(name)
-    sent = read_messages({"messages": apply_template(said, rules)}, openai_chat)
-    planned = read_messages({"messages": said}, openai_chat)
+    sent = read_messages({"messages": apply_template(said, rules)}, CHAT)
+    planned = read_messages({"messages": said}, CHAT)
     assert total(counter, sent) <= total(wrap_counter(counter, rules), planned)
 
 
@@ -606,14 +607,14 @@ def test_a_plan_that_fits_still_fits_after_adapting(
     said: list[Raw], rules: TemplateRules, counter: Counter, policy: str, limit: int
 ) -> None:
     planner = Planner(wrap_counter(counter, rules), Budget(limit, 0), resolve_policy(policy))
-    planner.extend(read_messages({"messages": said}, openai_chat))
+    planner.extend(read_messages({"messages": said}, CHAT))
     try:
         plan = planner.plan()
     except ContextOverflowError:
         return
     sent = apply_template(openai_chat.apply({"messages": said}, plan)["messages"], rules)
     assert find_violation(sent, rules) is None
-    assert total(counter, read_messages({"messages": sent}, openai_chat)) <= plan.tokens <= limit
+    assert total(counter, read_messages({"messages": sent}, CHAT)) <= plan.tokens <= limit
 
 
 def test_permissive_rules_add_no_tokens() -> None:
@@ -627,8 +628,8 @@ def test_a_long_agent_run_is_not_overestimated_much(name: str) -> None:
     said = [system(text(300)), user(text(40, 1))]
     for place in range(40):
         said += [calls(f"call_{place}"), result(f"call_{place}", text(150, place))]
-    planned = read_messages({"messages": said}, openai_chat)
-    sent = read_messages({"messages": apply_template(said, rules)}, openai_chat)
+    planned = read_messages({"messages": said}, CHAT)
+    sent = read_messages({"messages": apply_template(said, rules)}, CHAT)
     assert total(wrap_counter(counter, rules), planned) <= 1.06 * total(counter, sent)
 
 
@@ -643,11 +644,9 @@ def test_the_name_of_the_counter_includes_the_rules() -> None:
 
 def test_a_count_is_exact_only_if_the_rules_add_nothing() -> None:
     counter = counter_for("gpt-4o")
-    plain = read_messages({"messages": [HI, YES, AGAIN]}, openai_chat)
+    plain = read_messages({"messages": [HI, YES, AGAIN]}, CHAT)
     assert counter.exact(plain)
     assert wrap_counter(counter, LLAMA).exact(plain)
-    assert not wrap_counter(counter, LLAMA).exact(
-        read_messages({"messages": [HI, *STEP]}, openai_chat)
-    )
+    assert not wrap_counter(counter, LLAMA).exact(read_messages({"messages": [HI, *STEP]}, CHAT))
     assert not wrap_counter(counter, MISTRAL).exact(plain)
     assert not wrap_counter(counter, GEMMA).exact(plain)

@@ -17,12 +17,9 @@ from pydantic import TypeAdapter
 
 from brim.messages import Message
 from brim.wire import (
-    anthropic as anthropic_wire,
-)
-from brim.wire import (
     detect_format,
+    formats,
     openai_chat,
-    openai_responses,
     read_messages,
     to_anthropic,
     to_responses,
@@ -113,9 +110,9 @@ def test_every_history_becomes_a_valid_anthropic_body(messages: list[Raw]) -> No
 
 @given(histories(faults=False))
 def test_an_anthropic_body_has_all_the_text_of_the_chat(messages: list[Raw]) -> None:
-    chat = [turn for turn in read_messages({"messages": messages}, openai_chat) if sense(turn)]
+    chat = [turn for turn in read_messages({"messages": messages}, formats.CHAT) if sense(turn)]
     body = messages_body(messages)
-    built = read_messages(body, anthropic_wire)
+    built = read_messages(body, formats.ANTHROPIC)
     assert calls(built) == calls(chat)
     assert results(built) == results(chat)
     spoken = [text.rstrip() for text in words(built)]
@@ -125,8 +122,8 @@ def test_an_anthropic_body_has_all_the_text_of_the_chat(messages: list[Raw]) -> 
 @given(histories(faults=False, marks=False))
 def test_an_anthropic_body_keeps_the_order_of_roles(messages: list[Raw]) -> None:
     messages = [turn for turn in messages if turn["role"] not in ("system", "developer")]
-    chat = [turn for turn in read_messages({"messages": messages}, openai_chat) if sense(turn)]
-    built = read_messages(messages_body(messages), anthropic_wire)
+    chat = [turn for turn in read_messages({"messages": messages}, formats.CHAT) if sense(turn)]
+    built = read_messages(messages_body(messages), formats.ANTHROPIC)
     begun = ["user"] if chat and chat[0].role == "assistant" else []
     assert roles(built) == begun + roles(chat)
 
@@ -155,15 +152,15 @@ def test_a_responses_body_has_all_the_text_of_the_chat(messages: list[Raw]) -> N
         (at for at, turn in enumerate(messages) if turn["role"] not in ("system", "developer")),
         len(messages),
     )
-    chat = read_messages({"messages": messages[head:]}, openai_chat)
+    chat = read_messages({"messages": messages[head:]}, formats.CHAT)
     body = responses_body(messages)
-    built = read_messages({"input": body["input"]}, openai_responses)
+    built = read_messages({"input": body["input"]}, formats.RESPONSES)
     assert calls(built) == calls(chat)
     assert results(built) == results(chat)
     assert words(built) == words(chat)
     sensible = [turn for turn in chat if sense(turn)]
     assert roles(built) == roles(sensible)
-    said = words(read_messages({"messages": messages[:head]}, openai_chat))
+    said = words(read_messages({"messages": messages[:head]}, formats.CHAT))
     assert all(text in body.get("instructions", "") for text in said)
 
 
@@ -192,7 +189,7 @@ def test_a_turn_is_found_in_its_message(messages: list[Raw]) -> None:
 
 def test_a_built_body_is_detected_as_anthropic() -> None:
     body = messages_body(history("s2 u2 cc3 r4 r5 a2 u1"), temperature=0.5)
-    assert detect_format(body) is anthropic_wire
+    assert detect_format(body) is formats.ANTHROPIC
     assert list(body) == ["model", "max_tokens", "system", "messages", "temperature"]
     assert [message["role"] for message in body["messages"]] == [
         *("user", "assistant", "user", "assistant", "user"),
@@ -251,12 +248,12 @@ def test_only_invalid_ids_are_changed() -> None:
 
     names = ["toolu_01-a", "functions.run:0", "toolu_01-a", "x" * 80, "x" * 79 + "y"]
     messages = [turn for name in names for turn in step(name)]
-    built = read_messages(messages_body(messages), anthropic_wire)
+    built = read_messages(messages_body(messages), formats.ANTHROPIC)
     sent = [call.id for turn in built for call in turn.calls]
     assert sent == ["toolu_01-a", "functions_run_0", "toolu_01-a_2", *names[3:]]
     assert [turn.answers for turn in built if turn.role == "tool"] == sent
     assert {call.name for turn in built for call in turn.calls} == {"a_b"}
-    built = read_messages(responses_body(messages), openai_responses)
+    built = read_messages(responses_body(messages), formats.RESPONSES)
     sent = [call.id for turn in built for call in turn.calls]
     assert sent[:3] == ["toolu_01-a", "functions.run:0", "toolu_01-a_2"]
     assert max(map(len, sent)) <= 64
@@ -344,8 +341,11 @@ def test_parts_are_converted_or_become_text(part: Raw, block: Raw, item: Raw) ->
 
 def test_names_of_speakers_are_kept() -> None:
     messages = [{"role": "user", "name": "Ada", "content": "hi"}]
-    assert words(read_messages(messages_body(messages), anthropic_wire)) == ["[name: Ada]", "hi"]
-    assert words(read_messages(responses_body(messages), openai_responses)) == ["[name: Ada]", "hi"]
+    assert words(read_messages(messages_body(messages), formats.ANTHROPIC)) == ["[name: Ada]", "hi"]
+    assert words(read_messages(responses_body(messages), formats.RESPONSES)) == [
+        "[name: Ada]",
+        "hi",
+    ]
 
 
 TOOL = {
@@ -606,4 +606,4 @@ def test_adding_marks_changes_nothing_else(messages: list[Raw], frontier: int) -
     out = add_cache_marks(body, frontier)
     assert len(marked(out)) <= 4
     assert not anthropic_faults(out)
-    assert read_messages(out, anthropic_wire) == read_messages(body, anthropic_wire)
+    assert read_messages(out, formats.ANTHROPIC) == read_messages(body, formats.ANTHROPIC)

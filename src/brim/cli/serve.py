@@ -173,15 +173,18 @@ def _start_embedded(
 ) -> Iterator[tuple[UpstreamConfig, str]]:
     """Start the embedded model, download it if necessary, and yield its upstream and key."""
     from brim.cli.local import fetch_model
-    from brim.config import FORMATS, UpstreamConfig
+    from brim.config import UpstreamConfig
     from brim.models.pricing import Price
     from brim.providers.local import LocalServer, default_model, require_llama
+    from brim.wire.formats import FORMATS
 
     require_llama()
     path = default_model() or fetch_model()
     with LocalServer.start(path, window=window) as server:
         known = None if price is None else Price(**price)
-        upstream = UpstreamConfig(server.url, FORMATS, key_env=LOCAL_KEY, reply=reply, price=known)
+        upstream = UpstreamConfig(
+            server.url, tuple(FORMATS), key_env=LOCAL_KEY, reply=reply, price=known
+        )
         yield upstream, server.key
 
 

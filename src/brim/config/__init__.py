@@ -53,11 +53,9 @@ from brim.config.toml_text import (
     key_lines,
 )
 from brim.config.trust import Trust, digest
-from brim.config.value_types import FORMATS
 
 __all__ = [
     "DEFAULT",
-    "FORMATS",
     "OVERLAY",
     "Config",
     "ConfigFile",

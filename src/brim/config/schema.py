@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from brim.config.value_types import (
     PLAIN,
     EndpointUrl,
-    Format,
     Formats,
     NonNegativeInt,
     PathList,
@@ -33,8 +32,9 @@ from brim.config.value_types import (
     one_of,
 )
 from brim.models.pricing import Price
+from brim.wire.formats import FormatName
 
-HOST_FORMATS: Final[Mapping[str, tuple[Format, ...]]] = {
+HOST_FORMATS: Final[Mapping[str, tuple[FormatName, ...]]] = {
     "api.openai.com": ("openai", "responses"),
     "api.anthropic.com": ("anthropic",),
 }
@@ -58,7 +58,7 @@ class ModelConfig:
         default=None, metadata=_example("https://api.openai.com/v1")
     )
     """URL of its server."""
-    format: Format = "openai"
+    format: FormatName = "openai"
     """API format of the server: openai, anthropic or responses."""
     model: str | None = field(default=None, metadata=_example("gpt-5-mini"))
     """Name of the model on the server, if it differs from yours."""
@@ -296,7 +296,7 @@ class UpstreamConfig:
     """Request the usage at the end of a stream; false for servers without stream_options."""
 
     @property
-    def formats(self) -> tuple[Format, ...]:
+    def formats(self) -> tuple[FormatName, ...]:
         """The configured formats, or those of the host."""
         return self.format or HOST_FORMATS.get(urlsplit(self.endpoint).hostname or "", ("openai",))
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from brim.config.toml_text import abbreviate
 from brim.errors import InputError
 from brim.fitting.policies import POLICIES
+from brim.wire.formats import FORMATS, FormatName
 
 
 def _whole_number_from(least: int) -> Callable[[object], int]:
@@ -162,9 +163,7 @@ Template = Annotated[str, _read_template]
 Pattern = Annotated[str, _read_pattern]
 PolicyName = Annotated[str, one_of(*POLICIES)]
 PolicyOrOff = Annotated[str, one_of(*POLICIES, "off")]
-Format = Literal["openai", "anthropic", "responses"]
-FORMATS: Final[tuple[Format, ...]] = get_args(Format)
-Formats = Annotated[tuple[Format, ...], _read_formats]
+Formats = Annotated[tuple[FormatName, ...], _read_formats]
 PathList = Annotated[tuple[str, ...], _read_paths]
 Port = Annotated[int, _read_port]
 ServerCount = Literal["near", "always", "off"]

@@ -12,7 +12,8 @@ from brim.fitting.fitter import Fitter
 from brim.fitting.policies import resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
 from brim.tokens import counter_for
-from brim.wire import openai_chat, read_tools
+from brim.wire import read_tools
+from brim.wire.formats import CHAT, BodyFormat
 from brim.wire.templates import PERMISSIVE, TemplateRules, find_rules, wrap_counter
 
 if TYPE_CHECKING:
@@ -123,10 +124,10 @@ def _build_body(
     return {"messages": given if isinstance(given, list | tuple) else list(given), **arguments}
 
 
-def _find_rules(template: str | None, format: wire.Format) -> TemplateRules:
+def _find_rules(template: str | None, format: BodyFormat) -> TemplateRules:
     if template is None:
         return PERMISSIVE
-    if format is not openai_chat:
+    if format is not CHAT:
         raise InputError(
             "A chat template needs chat messages. Remove template=... for this format."
         )

@@ -10,7 +10,8 @@ from brim import wire
 from brim.fitting.plan import Request
 from brim.fitting.planner import Planner
 from brim.fitting.prefix_cache import CachedConversation, ConversationKey, encode_values
-from brim.wire import openai_chat, read_tools
+from brim.wire import read_tools
+from brim.wire.formats import CHAT, BodyFormat
 from brim.wire.json_copy import check_depth
 from brim.wire.templates import PERMISSIVE, TemplateRules, apply_template
 
@@ -38,12 +39,12 @@ class Fitter:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def fit(self, body: Mapping[str, Any], format: wire.Format) -> Request:
+    def fit(self, body: Mapping[str, Any], format: BodyFormat) -> Request:
         """Return the request that fits; raise `ContextOverflowError` if none does."""
         with self.parse(body, format) as parsed:
             return parsed.build_request(parsed.plan())
 
-    def parse(self, body: Mapping[str, Any], format: wire.Format) -> ParsedBody:
+    def parse(self, body: Mapping[str, Any], format: BodyFormat) -> ParsedBody:
         """Read and count a body, except messages of the same conversation that were before.
 
         Use the result as a context manager, or close it: then the conversation is cached again.
@@ -52,13 +53,13 @@ class Fitter:
         encoded = _encode_body(body, format, tools)
         conversation = self._find_conversation(body, format, tools, encoded)
         if encoded is None:
-            check_depth(body.get(format.MESSAGES))
+            check_depth(body.get(format.messages_key))
         return ParsedBody(self, body, format, conversation, encoded, format.is_fittable(body))
 
     def _find_conversation(
         self,
         body: Mapping[str, Any],
-        format: wire.Format,
+        format: BodyFormat,
         tools: Sequence[Mapping[str, Any]],
         encoded: Sequence[bytes] | None,
     ) -> CachedConversation:
@@ -72,27 +73,27 @@ class Fitter:
         planner = Planner(
             self.counter, self.budget, self.policy, tools, pins=self.pins, mask=self.mask
         )
-        fresh = CachedConversation(key, planner, format.Reader())
+        fresh = CachedConversation(key, planner, format.create_reader())
         planner.extend(fresh.reader.read(body) or ())
         return fresh
 
-    def _build_key(self, format: wire.Format) -> ConversationKey:
-        key = self._keys.get(format.__name__)
+    def _build_key(self, format: BodyFormat) -> ConversationKey:
+        key = self._keys.get(format.name)
         if key is None:
             settings = self.budget, self.policy.identity, self.pins, self.mask
-            key = ConversationKey((format.__name__, self.counter.name, settings))
-            self._keys[format.__name__] = key
+            key = ConversationKey((format.name, self.counter.name, settings))
+            self._keys[format.name] = key
         return key
 
 
 def _encode_body(
-    body: Mapping[str, Any], format: wire.Format, tools: Sequence[Mapping[str, Any]]
+    body: Mapping[str, Any], format: BodyFormat, tools: Sequence[Mapping[str, Any]]
 ) -> list[bytes] | None:
     """Return the bytes that identify a conversation; None if it is not plain JSON."""
-    messages = body.get(format.MESSAGES)
+    messages = body.get(format.messages_key)
     if not isinstance(messages, list | tuple):
         return None
-    return encode_values((tools, body.get(format.SYSTEM), *messages))
+    return encode_values((tools, body.get(format.system_key), *messages))
 
 
 class ParsedBody(NamedTuple):
@@ -100,7 +101,7 @@ class ParsedBody(NamedTuple):
 
     fitter: Fitter
     body: Mapping[str, Any]
-    format: wire.Format
+    format: BodyFormat
     conversation: CachedConversation
     encoded: Sequence[bytes] | None
     """The key of the conversation in the cache; None if it cannot be cached."""
@@ -140,20 +141,20 @@ class ParsedBody(NamedTuple):
     def apply_template(self, plan: Plan) -> Mapping[str, Any]:
         """Return the body with the changes of a plan, in the shape that the template accepts."""
         rules, out = self.fitter.rules, self.apply(plan)
-        if rules is PERMISSIVE or rules.free or self.format is not openai_chat:
+        if rules is PERMISSIVE or rules.free or self.format is not CHAT:
             return out
         return {**out, "messages": apply_template(out["messages"], rules)}
 
     def build_body(self, plan: Plan) -> Mapping[str, Any]:
         """Return the body to send; the same object if nothing has to change."""
         out = self.apply_template(plan)
-        if self.format is not openai_chat and plan.is_trimmed:
+        if self.format is not CHAT and plan.is_trimmed:
             self._check(out, plan)
         return wire.lower_reply_limit(out, plan, self.format)
 
     def build_request(self, plan: Plan) -> Request:
         """Return the request to send. The caller may change it: its list is a copy."""
-        body, key = dict(self.build_body(plan)), self.format.MESSAGES
+        body, key = dict(self.build_body(plan)), self.format.messages_key
         if isinstance(body.get(key), list | tuple):
             body[key] = list(body[key])
         return Request(body, plan, key)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from brim.fitting.planner import Planner
-    from brim.wire import Reader
+    from brim.wire.formats import Reader
 
 MAX_CONVERSATIONS: Final = 32
 MAX_BYTES: Final = 32_000_000

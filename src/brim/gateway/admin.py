@@ -19,8 +19,9 @@ from brim.errors import BrimError
 from brim.gateway import bodies, errors, headers, metrics
 from brim.gateway.dashboard import endpoints as dashboard
 from brim.gateway.errors import GatewayError
-from brim.gateway.formats import MESSAGES, PATHS, RESPONSES, BodyFormat, check_conversation
+from brim.gateway.formats import PATHS, check_conversation
 from brim.gateway.routes import is_pattern
+from brim.wire.formats import ANTHROPIC, FORMATS_BY_PATH, RESPONSES, BodyFormat
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 View = Callable[["Request"], Awaitable[Response]]
 
-COUNT_TOKENS: Final = "/messages/count_tokens"
-INPUT_TOKENS: Final = "/responses/input_tokens"
 MAX_LISTED: Final = 1_000
 PUBLIC_PATHS: Final = ("/", "/healthz", "/readyz", "/openapi.json")
 """Paths without a key: they reveal nothing about clients."""
@@ -108,8 +107,8 @@ class AdminRoutes:
         return [
             ("GET", "/models", self.models),
             ("GET", "/models/{name:path}", self.model),
-            ("POST", COUNT_TOKENS, self.count_messages),
-            ("POST", INPUT_TOKENS, self.count_responses),
+            ("POST", ANTHROPIC.count_path, self.count_messages),
+            ("POST", RESPONSES.count_path, self.count_responses),
         ]
 
     @asynccontextmanager
@@ -148,7 +147,7 @@ class AdminRoutes:
     # Token counts
 
     async def count_messages(self, request: Request) -> Response:
-        tokens, source = await self._count(request, MESSAGES)
+        tokens, source = await self._count(request, ANTHROPIC)
         return _json({"input_tokens": tokens}, source)
 
     async def count_responses(self, request: Request) -> Response:
@@ -239,8 +238,8 @@ def _json(content: Any, count_source: str | None = None, *, status: int = 200) -
 def _error_format(request: Request) -> BodyFormat | None:
     """Return the format in which the client expects errors; None for OpenAI's."""
     path = request.url.path
-    is_anthropic = path.endswith(COUNT_TOKENS) or PATHS.get(path) is MESSAGES
-    return MESSAGES if is_anthropic or _is_anthropic_client(request) else None
+    is_anthropic = path.endswith(ANTHROPIC.count_path) or PATHS.get(path) is ANTHROPIC
+    return ANTHROPIC if is_anthropic or _is_anthropic_client(request) else None
 
 
 async def _send_error(request: Request, error: Exception) -> Response:
@@ -267,9 +266,9 @@ async def _send_not_found(request: Request, error: Exception) -> Response:
         return await _send_error(
             request, GatewayError(405, "method_not_allowed", message, headers=allowed)
         )
+    *paths, last = FORMATS_BY_PATH
     message = (
-        f"Unknown path: {request.url.path[:100]}. Send requests to /v1/chat/completions, "
-        "/v1/messages or /v1/responses."
+        f"Unknown path: {request.url.path[:100]}. Send requests to {', '.join(paths)} or {last}."
     )
     return await _send_error(request, GatewayError(404, "not_found", message))
 

@@ -10,9 +10,10 @@ from starlette.routing import Route
 
 from brim.gateway.admin import AdminRoutes
 from brim.gateway.completion import CompletionHandler
-from brim.gateway.formats import CHAT, PATHS
+from brim.gateway.formats import PATHS
 from brim.gateway.gateway import Gateway
 from brim.gateway.passthrough import PassthroughHandler, PassthroughPaths
+from brim.wire.formats import CHAT
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

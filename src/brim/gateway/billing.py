@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from brim.gateway.fit_request import FittedRequest
     from brim.gateway.records import RequestRecord
     from brim.gateway.routes import ModelRoute
-    from brim.wire import Format
+    from brim.wire.formats import BodyFormat
 
 ChargeStatus = Literal["nothing", "known", "unknown"]
 """What the last upstream charged: nothing, because it rejected the request or was not reached; what
@@ -48,7 +48,7 @@ class RequestBilling:
         self._is_reserved = False
         self._is_sent = False
 
-    def check(self, body: Mapping[str, Any], format: Format) -> None:
+    def check(self, body: Mapping[str, Any], format: BodyFormat) -> None:
         """Raise `GatewayError` if the maximum cost of a body is unknown and a cap needs it."""
         check_bounded(body, format)
         if TIER_FIELD in body and self._access.has_cap_in("dollars"):
@@ -135,7 +135,7 @@ def _unknown_price_error(route: ModelRoute) -> GatewayError:
 
 def compute_max_charge(route: ModelRoute, out: FittedRequest, *, is_capped: bool) -> Charge:
     """Return the most that a request can cost: its count and margin, and the longest replies."""
-    output = max_output_tokens(out.body, out.parsed.format.REPLY_KEYS, out.plan.budget.reply)
+    output = max_output_tokens(out.body, out.parsed.format.reply_keys, out.plan.budget.reply)
     usage = Usage(input=_max_prompt(route, out, is_capped), output=output)
     price = route.profile.price_for(usage.input)
     dollars = compute_max_cost(usage.input, output, price, hour_cache=HOUR_CACHE in out.raw)

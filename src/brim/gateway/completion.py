@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from brim.gateway.accounts.reservations import Settlement
     from brim.gateway.billing import ChargeStatus
-    from brim.gateway.formats import BodyFormat
     from brim.gateway.forward import UpstreamReply
     from brim.gateway.routes import ModelRoute
     from brim.gateway.services import Services
     from brim.providers.http_connection import Header
+    from brim.wire.formats import BodyFormat
 
 UNFINISHED_STATUSES: Final = ("queued", "in_progress")
 """Statuses of a response that is made in the background."""

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from brim.gateway.errors import GatewayError
 from brim.wire import read_tools
+from brim.wire.formats import REPLY_KEYS
 
 if TYPE_CHECKING:
-    from brim.wire import Format
+    from brim.wire.formats import BodyFormat
 
 CHOICE_FIELDS: Final = frozenset(("n", "best_of"))
 """Fields for the number of replies."""
@@ -37,9 +38,7 @@ LIST_PRICE_TIERS: Final = (None, "auto", "default", "flex", "standard", "standar
 COST_FIELDS: Final = frozenset(
     (
         *(
-            "max_tokens",
-            "max_completion_tokens",
-            "max_output_tokens",
+            *REPLY_KEYS,
             LLAMA_CPP_LENGTH,
             *CHOICE_FIELDS,
         ),
@@ -66,11 +65,11 @@ MAX_OUTPUT: Final = 1 << 40
 """More tokens than any reply has; a larger amount could not be stored."""
 
 
-def check_bounded(body: Mapping[str, Any], format: Format) -> None:
+def check_bounded(body: Mapping[str, Any], format: BodyFormat) -> None:
     """Raise `GatewayError` if a body's cost has no bound. For keys with caps."""
     if not "".join(body).islower():  # nearly all bodies have lower-case names only
         _check_letter_case(body)
-    for name in sorted(_length_fields(format.REPLY_KEYS).union(CHOICE_FIELDS).intersection(body)):
+    for name in sorted(_length_fields(format.reply_keys).union(CHOICE_FIELDS).intersection(body)):
         if body[name] is not None and not _is_number(body[name]):
             message = f"This key has caps, and `{name}` is not a whole number above 0."
             raise GatewayError(400, "invalid_request", message, param=name)

@@ -20,12 +20,12 @@ from brim.errors import (
     ProviderTimeoutError,
 )
 from brim.gateway.accounts.caps import scope_parts, to_dollars
-from brim.gateway.formats import MESSAGES, RESPONSES
+from brim.wire.formats import ANTHROPIC, RESPONSES
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.caps import Cap
     from brim.gateway.accounts.reservations import CapReached
-    from brim.gateway.formats import BodyFormat
+    from brim.wire.formats import BodyFormat
 
 INVALID_KEY_MESSAGE: Final = "API key is unknown or revoked."
 RESERVATION_EXPIRED_MESSAGE: Final = (
@@ -66,7 +66,7 @@ class GatewayError(Exception):
 
     def body(self, format: BodyFormat | None, request_id: str) -> bytes:
         """Return the response body; without a format, as OpenAI's clients read it."""
-        if format is MESSAGES:
+        if format is ANTHROPIC:
             kind = "invalid_request_error" if self.status < 500 else "api_error"
             error = {"type": _ANTHROPIC_TYPES.get(self.status, kind), "message": self.message}
             body = {"type": "error", "error": error}
@@ -82,7 +82,7 @@ class GatewayError(Exception):
         if format is RESPONSES:
             error = {"type": "error", "code": self.code, "message": self.message, "param": None}
             return b"event: error\ndata: " + orjson.dumps(error) + b"\n\n"
-        named = b"event: error\n" if format is MESSAGES else b""
+        named = b"event: error\n" if format is ANTHROPIC else b""
         return named + b"data: " + self.body(format, "") + b"\n\n"
 
 
@@ -92,14 +92,16 @@ class StoreOutcomeUnknownError(GatewayError):
 
 def context_length_error(format: BodyFormat, error: ContextOverflowError) -> GatewayError:
     """Return the error for a request that cannot fit, worded like the provider's own."""
-    if format is MESSAGES:
+    if format is ANTHROPIC:
         message = f"prompt is too long: {error.tokens} tokens > {error.limit} maximum"
     else:
         message = (
             f"This model's maximum context length is {error.limit} tokens. However, your messages "
             f"resulted in {error.tokens} tokens"
         )
-    return GatewayError(400, "context_length_exceeded", f"{message}. {error}", param=format.param)
+    return GatewayError(
+        400, "context_length_exceeded", f"{message}. {error}", param=format.messages_key
+    )
 
 
 def to_gateway_error(format: BodyFormat, error: BrimError) -> GatewayError:
@@ -110,7 +112,7 @@ def to_gateway_error(format: BodyFormat, error: BrimError) -> GatewayError:
         case BudgetError():
             return GatewayError(400, "window_unknown", str(error))
         case InputError():
-            return GatewayError(400, "invalid_request", str(error), param=format.param)
+            return GatewayError(400, "invalid_request", str(error), param=format.messages_key)
         case AccountStoreUnavailableError():
             return store_unavailable_error(str(error))
         case ProviderTimeoutError():

@@ -13,14 +13,14 @@ from brim.fitting.plan import count_since_trim
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
 from brim.gateway.cost_fields import has_duplicate_fields
-from brim.gateway.formats import CHAT, MESSAGES
 from brim.wire import openai_responses, read_tools, to_anthropic
+from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES
 
 if TYPE_CHECKING:
     from brim.fitting.fitter import Fitter, ParsedBody
     from brim.fitting.flow import CountJob, CountMode, Measurement, PlanFlow
     from brim.fitting.plan import Plan
-    from brim.gateway.formats import BodyFormat
+    from brim.wire.formats import BodyFormat
 
 CLIENT_TOOL_TYPES: Final = frozenset((None, "function", "custom"))
 """Types of tools that the client runs and whose definitions are in the body."""
@@ -55,7 +55,7 @@ class RequestFit:
         parsed = self._parsed
         if parsed is None:
             request = self._request
-            parsed = self._parsed = self._fitter.parse(request.body, request.form.wire)
+            parsed = self._parsed = self._fitter.parse(request.body, request.form)
             if self._measurement is None and self._count != "always":
                 plan = parsed.plan_untrimmed()
                 if plan is not None:  # nearly always
@@ -133,7 +133,7 @@ class FittedRequest(NamedTuple):
         """Whether the upstream adds to the prompt what is not in the body."""
         if _extends_prompt(self.body) or has_remote_file(self.plan):
             return True
-        return self.parsed.format is openai_responses and openai_responses.has_references(self.body)
+        return self.parsed.format is RESPONSES and openai_responses.has_references(self.body)
 
     @property
     def is_plain(self) -> bool:
@@ -172,7 +172,7 @@ def build_request(
     form, reply_key = request.form, additions.reply_key
     is_off = plan.policy == OFF.name  # then even the length of the reply stays as it is
     body: Mapping[str, Any] = parsed.apply(plan) if is_off else parsed.build_body(plan)
-    if additions.cache_marks and form is MESSAGES:
+    if additions.cache_marks and form is ANTHROPIC:
         body = add_cache_marks(body, plan)
     unchanged = request.raw if body is parsed.body else None
     if reply_key and unchanged is not None and has_duplicate_fields(unchanged, body):
@@ -188,7 +188,7 @@ def build_request(
 
 
 def _limits_reply(body: Mapping[str, Any], form: BodyFormat) -> bool:
-    return any(isinstance(body.get(key), int) for key in form.wire.REPLY_KEYS)
+    return any(isinstance(body.get(key), int) for key in form.reply_keys)
 
 
 def add_cache_marks(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:

@@ -1,45 +1,16 @@
-"""The three body formats of the gateway, and how to detect them."""
+"""The paths of the body formats, and how the gateway detects the format of a request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim import wire
 from brim.errors import InputError
-from brim.wire import anthropic, openai_chat, openai_responses
+from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, RESPONSES, BodyFormat
 
-if TYPE_CHECKING:
-    from brim.providers.endpoint import ApiFormat
-
-
-@dataclass(frozen=True, slots=True)
-class BodyFormat:
-    """A format: its path, and the module that parses it."""
-
-    name: ApiFormat
-    path: str
-    wire: wire.Format
-    title: str
-    """The name to show."""
-
-    @property
-    def param(self) -> str:
-        """The field that context-length errors name."""
-        return self.wire.MESSAGES
-
-
-CHAT: Final = BodyFormat("openai", "/v1/chat/completions", openai_chat, "OpenAI chat completions")
-MESSAGES: Final = BodyFormat("anthropic", "/v1/messages", anthropic, "Anthropic messages")
-RESPONSES: Final = BodyFormat("responses", "/v1/responses", openai_responses, "OpenAI responses")
-FORMATS: Final[Mapping[str, BodyFormat]] = {
-    format.name: format for format in (CHAT, MESSAGES, RESPONSES)
-}
 PATHS: Final[Mapping[str, BodyFormat]] = {
-    path: format
-    for format in FORMATS.values()
-    for path in (format.path, format.path.removeprefix("/v1"))
+    path: format for format in FORMATS.values() for path in (format.versioned_path, format.path)
 }
 """Paths of each format; some clients omit the version."""
 MAX_MODEL_LENGTH: Final = 256
@@ -54,10 +25,10 @@ def detect_format(asked: BodyFormat, body: Mapping[str, Any]) -> BodyFormat:
     if "messages" not in body and "input" in body:
         return RESPONSES
     if asked is RESPONSES and "messages" in body and "input" not in body:
-        return FORMATS["anthropic" if wire.detect_format(body) is anthropic else "openai"]
+        return ANTHROPIC if wire.detect_format(body) is ANTHROPIC else CHAT
     if asked is CHAT and "system" in body and isinstance(body["system"], str | list):
-        return MESSAGES
-    if asked is MESSAGES and _is_chat_only(body):
+        return ANTHROPIC
+    if asked is ANTHROPIC and _is_chat_only(body):
         return CHAT
     return asked
 
@@ -69,8 +40,8 @@ def check_conversation(format: BodyFormat, body: Mapping[str, Any]) -> None:
     """
     if isinstance(model := body.get("model"), str) and len(model) > MAX_MODEL_LENGTH:
         raise InputError(f"`model` is too long. Use at most {MAX_MODEL_LENGTH} characters.")
-    if format is not RESPONSES and not isinstance(body.get(format.wire.MESSAGES), list):
-        raise InputError(f"`{format.param}` must be a list of messages.")
+    if format is not RESPONSES and not isinstance(body.get(format.messages_key), list):
+        raise InputError(f"`{format.messages_key}` must be a list of messages.")
 
 
 _CHAT_ROLES: Final = ("developer", "tool", "function")

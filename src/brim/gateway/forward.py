@@ -228,7 +228,7 @@ class Forwarder:
         if marks is not None:
             additions = additions._replace(cache_marks=marks)
         if self._billing is not None and self._billing.is_capped:
-            self._billing.check(request.body, request.form.wire)
+            self._billing.check(request.body, request.form)
             reply_key = route.upstream.reply_key(request.form)
             additions = BodyAdditions(additions.cache_marks, additions.stream_usage, reply_key)
         policy, least = self._policy(route), wire.min_reply_tokens(request.body)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from brim.gateway.accounts.keys import Access
     from brim.gateway.accounts.reservations import Settlement
-    from brim.gateway.formats import BodyFormat
     from brim.gateway.services import Services
     from brim.providers.http_connection import Header
+    from brim.wire.formats import BodyFormat
 
 JSON: Final = (b"content-type", b"application/json")
 STATUSES_WITHOUT_BODY: Final = frozenset((204, 304))

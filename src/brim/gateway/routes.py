@@ -25,13 +25,13 @@ from brim.fitting.policies import OFF, POLICIES
 from brim.fitting.profile import ModelProfile
 from brim.gateway.errors import GatewayError
 from brim.gateway.fit_request import BodyAdditions
-from brim.gateway.formats import FORMATS, BodyFormat
 from brim.gateway.headers import UpstreamHeaders
 from brim.providers.endpoint import Endpoint
 from brim.providers.profile_source import ProfileSource, apply_server_info
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import ServerInfo
 from brim.providers.transport import Transport, credential_headers
+from brim.wire.formats import FORMATS, BodyFormat, FormatName
 
 if TYPE_CHECKING:
     from brim.config import UpstreamConfig
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from brim.fitting.prefix_cache import PrefixCache
     from brim.gateway.fit_request import FittedRequest
     from brim.gateway.records import CountSource
-    from brim.providers.endpoint import ApiFormat
     from brim.providers.server_info import ServerKind
     from brim.storage.calibration_store import CalibrationStore
 
@@ -101,7 +100,7 @@ class Upstream:
         self.server = ServerInfo(self._connections[self.formats[0]])
         self.profiles = ProfileSource(self.server, store)
 
-    def _connection(self, format: ApiFormat) -> Transport:
+    def _connection(self, format: FormatName) -> Transport:
         config = self.config
         return Transport(
             Endpoint(config.endpoint, format, self.key, config.headers, config.timeout, retries=0)
@@ -115,11 +114,9 @@ class Upstream:
 
     def reply_key(self, form: BodyFormat) -> str:
         """Return the field that limits the length of a reply."""
-        if form.name != "openai":
-            return form.wire.REPLY_KEYS[0]
         # Newer models of OpenAI reject the old name, and most other servers know only that one.
         is_openai = self._connections[form.name].endpoint.host.endswith(_OPENAI_HOSTS)
-        return "max_completion_tokens" if is_openai else "max_tokens"
+        return form.reply_keys[0 if is_openai else -1]
 
     def counter(self, form: BodyFormat) -> ServerCounter:
         return self._counters[form.name]
@@ -215,7 +212,7 @@ class ModelRoute:
 
     def count_tokens(self, body: Mapping[str, Any], form: BodyFormat) -> tuple[int, CountSource]:
         """Return the tokens of a whole body by brim's own count."""
-        with self.fitter(OFF.name).parse(body, form.wire) as parsed:
+        with self.fitter(OFF.name).parse(body, form) as parsed:
             whole = parsed.planner.plan_all()
             return whole.tokens, "exact" if is_certain(whole) else "estimate"
 
@@ -386,7 +383,9 @@ class ModelRoutes:
         for upstream in matching:
             if upstream.supports(form):
                 return upstream
-        paths = " or ".join(other.path for upstream in matching for other in upstream.forms)
+        paths = " or ".join(
+            other.versioned_path for upstream in matching for other in upstream.forms
+        )
         raise GatewayError(
             400,
             "wrong_format",

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from brim.providers.endpoint import ApiFormat, Endpoint
+    from brim.providers.endpoint import Endpoint
     from brim.providers.server_counter import CountSupport, ServerCounter
     from brim.providers.server_info import ServerInfo, ServerKind, Window, detect_truncation
     from brim.providers.sync import Portal
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from brim.storage.calibration_store import CalibrationStore
 
 __all__ = [
-    "ApiFormat",
     "CalibrationStore",
     "CountSupport",
     "Endpoint",
@@ -39,7 +38,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "brim.providers.endpoint": ("ApiFormat", "Endpoint"),
+    "brim.providers.endpoint": ("Endpoint",),
     "brim.providers.server_counter": ("CountSupport", "ServerCounter"),
     "brim.providers.server_info": ("ServerInfo", "ServerKind", "Window", "detect_truncation"),
     "brim.providers.sync": ("Portal",),

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, get_args
 from weakref import WeakSet
 
 from brim.errors import BudgetError, ContextLengthError, InputError
@@ -27,29 +27,22 @@ from brim.session.driver import RequestSettings
 from brim.session.session import get_driver
 from brim.session.summaries import MAX_SUMMARY_CHARS, build_summary_messages
 from brim.storage.calibration_store import CalibrationStore
-from brim.wire import to_anthropic, to_responses
+from brim.wire.formats import FORMATS
 from brim.wire.reply_parser import parse_reply
 
 if TYPE_CHECKING:
     from brim.fitting.flow import Flow, Job
     from brim.fitting.plan import Plan, Request
-    from brim.providers.endpoint import ApiFormat
     from brim.providers.server_info import ServerKind, Window
     from brim.session.ledger import Category
     from brim.session.reply_stream import AsyncReplyStream
-    from brim.session.request_builder import FormatName
     from brim.session.session import Session
     from brim.session.short_view import ShortView
     from brim.session.summaries import Summarizer, Turn
+    from brim.wire.formats import FormatName
     from brim.wire.reply import Reply
 
 T = TypeVar("T")
-
-_FORMATS: Final[Mapping[ApiFormat, FormatName]] = {
-    "openai": "chat",
-    "anthropic": "anthropic",
-    "responses": "responses",
-}
 
 
 class AsyncClient:
@@ -60,7 +53,7 @@ class AsyncClient:
         url: str,
         *,
         key: str | None = None,
-        format: ApiFormat = "openai",
+        format: FormatName = "openai",
         headers: Mapping[str, str] | None = None,
         timeout: float = 600.0,
         retries: int = 2,
@@ -195,7 +188,8 @@ class AsyncClient:
                 focus=focus,
             )
             name = model or session.model or ""
-            body = _build_summary_body(self.endpoint.format, name, asked, budget.reply) | options
+            build = FORMATS[self.endpoint.format].build
+            body = build(asked, model=name, reply=budget.reply) | options
             reply = parse_reply(await self.connection.post(self.endpoint.chat_path, body))
             counted = sum(driver.count_text(message["content"]) for message in asked)
             driver.record_call(reply, name, "summary", counted=counted)
@@ -212,8 +206,7 @@ class AsyncClient:
         category: Category,
         options: Mapping[str, object],
     ) -> RequestSettings:
-        format = _FORMATS[self.endpoint.format]
-        return RequestSettings(system, short_view, category, format, options)
+        return RequestSettings(system, short_view, category, self.endpoint.format, options)
 
     async def _make_request(self, session: Session, settings: RequestSettings) -> Request:
         window = await self._prepare(session)
@@ -355,21 +348,11 @@ class AsyncClient:
         self.profiles.save(session.model or "", calibration)
 
 
-def _build_summary_body(
-    format: ApiFormat, model: str, asked: Sequence[Mapping[str, str]], reply: int
-) -> dict[str, Any]:
-    if format == "anthropic":
-        return to_anthropic.build(asked, model=model, max_tokens=reply)
-    if format == "responses":
-        return to_responses.build(asked, model=model)
-    return {"model": model, "messages": asked}
-
-
 class ClientSettings(TypedDict, total=False):
     """The arguments of `AsyncClient` and `Client`."""
 
     key: str | None
-    format: ApiFormat
+    format: FormatName
     headers: Mapping[str, str] | None
     timeout: float
     retries: int

@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from brim.wire.formats import ANTHROPIC, CHAT, REPLY_KEYS, RESPONSES
+
 if TYPE_CHECKING:
-    from brim.providers.endpoint import ApiFormat, Endpoint
+    from brim.providers.endpoint import Endpoint
+    from brim.wire.formats import FormatName
 
 CountSubject = Literal["request", "text"]
 
@@ -51,11 +54,11 @@ def _length(name: str) -> Callable[[Any], object]:
 
 _without_streaming = _without("stream", "stream_options")
 
-REQUESTS: Final[Mapping[ApiFormat, Sequence[CountMethod]]] = {
+REQUESTS: Final[Mapping[FormatName, Sequence[CountMethod]]] = {
     "openai": (
         CountMethod(
             "llama.cpp",
-            "/chat/completions/input_tokens",
+            CHAT.count_path,
             is_api_path=True,
             build_body=_without_streaming,
             read_tokens=_field("input_tokens"),
@@ -82,7 +85,7 @@ REQUESTS: Final[Mapping[ApiFormat, Sequence[CountMethod]]] = {
     "anthropic": (
         CountMethod(
             "Anthropic",
-            "/messages/count_tokens",
+            ANTHROPIC.count_path,
             is_api_path=True,
             build_body=_only(
                 *("model", "messages", "system", "tools", "tool_choice", "thinking"),
@@ -93,8 +96,8 @@ REQUESTS: Final[Mapping[ApiFormat, Sequence[CountMethod]]] = {
     ),
     "responses": (
         CountMethod(
-            "OpenAI responses",
-            "/responses/input_tokens",
+            RESPONSES.title,
+            RESPONSES.count_path,
             is_api_path=True,
             build_body=_only(
                 *("model", "input", "instructions", "tools", "tool_choice", "reasoning", "text"),
@@ -134,7 +137,7 @@ HOSTS_WITHOUT_COUNTS: Final = frozenset(("api.openai.com", "api.anthropic.com", 
 UNCOUNTED_FIELDS: Final = frozenset(
     [
         *("stream", "stream_options", "temperature", "top_p", "seed", "stop", "n", "user"),
-        *("metadata", "max_tokens", "max_completion_tokens", "max_output_tokens"),
+        *("metadata", *REPLY_KEYS),
     ]
 )
 """Fields that do not affect the count: requests that differ only in these have the same count."""

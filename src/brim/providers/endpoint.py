@@ -7,18 +7,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal, get_args
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from brim.errors import InputError
+from brim.wire.formats import FORMATS, FormatName
 
-ApiFormat = Literal["openai", "anthropic", "responses"]
-
-_CHAT_PATHS: Final[Mapping[str, str]] = {
-    "openai": "/chat/completions",
-    "anthropic": "/messages",
-    "responses": "/responses",
-}
 _INVALID_HEADER_CHARS = re.compile("[\0\r\n\ud800-\udfff]")
 _PORTS: Final = {"http": 80, "https": 443}
 _API_VERSION = re.compile(r"/v\d+(?:alpha|beta)?\d*(?:/|$)")
@@ -35,7 +29,7 @@ class Endpoint:
 
     url: str
     """Without `/v1` and without a trailing slash."""
-    format: ApiFormat = "openai"
+    format: FormatName = "openai"
     key: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, hash=False
@@ -47,10 +41,8 @@ class Endpoint:
     """`/v1`, or empty if the address names another version."""
 
     def __post_init__(self) -> None:
-        if self.format not in get_args(ApiFormat):
-            raise InputError(
-                f"Unknown format: {self.format!r}. Use one of {', '.join(get_args(ApiFormat))}."
-            )
+        if self.format not in FORMATS:
+            raise InputError(f"Unknown format: {self.format!r}. Use one of {', '.join(FORMATS)}.")
         if not _is_number(self.timeout) or not self.timeout > 0:
             raise InputError(f"Invalid endpoint timeout: {self.timeout!r}. Use seconds above 0.")
         if not isinstance(self.retries, int) or self.retries < 0:
@@ -80,7 +72,7 @@ class Endpoint:
     @property
     def chat_path(self) -> str:
         """The path for requests in the endpoint's format."""
-        return self.under(_CHAT_PATHS[self.format])
+        return self.under(FORMATS[self.format].path)
 
     def under(self, path: str) -> str:
         """Return a path of the API: `/models` is `/v1/models`."""
@@ -104,8 +96,8 @@ def _normalize(url: str) -> tuple[str, str]:
         raise InputError(f"Invalid endpoint address: expected a string, got {type(url).__name__}.")
     parts = _parts(url)
     path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
-    for chat in _CHAT_PATHS.values():
-        path = path.removesuffix(chat)
+    for body_format in FORMATS.values():
+        path = path.removesuffix(body_format.path)
     shorter = path.removesuffix("/v1")
     prefix = "/v1" if shorter != path or not _API_VERSION.search(path) else ""
     return f"{parts.scheme}://{_authority(parts)}{shorter}", prefix

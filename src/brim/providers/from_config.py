@@ -15,6 +15,7 @@ from brim.session.driver import ASSUMED_WINDOW
 from brim.session.ledger import SpendingLimits
 from brim.session.session import Session
 from brim.session.short_view import ShortView
+from brim.wire.formats import FORMATS
 
 if TYPE_CHECKING:
     from brim.providers.client import Client
@@ -164,7 +165,7 @@ def request_options(choice: ModelChoice, max_tokens: int | None = None) -> dict[
     limit = choice.model.max_tokens if max_tokens is None else max_tokens
     if limit is None:
         return {}
-    return {"max_output_tokens" if choice.model.format == "responses" else "max_tokens": limit}
+    return {FORMATS[choice.model.format].reply_keys[-1]: limit}
 
 
 def create_short_view(choice: ModelChoice, config: Config) -> ShortView | None:

@@ -29,7 +29,7 @@ from brim.fitting.policies import OFF
 from brim.fitting.trim import TrimRecord
 from brim.messages import Message
 from brim.session.composer_state import Compaction, ComposerState, PlannerSnapshot
-from brim.session.request_builder import FormatName, RequestBuilder
+from brim.session.request_builder import RequestBuilder
 from brim.session.summaries import (
     MAX_SUMMARY_CHARS,
     compute_summary_room,
@@ -39,6 +39,7 @@ from brim.session.summaries import (
 from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING, SystemPrompt
 from brim.tokens.calibrated_counter import measure_non_latin
 from brim.wire import openai_chat
+from brim.wire.formats import FormatName
 from brim.wire.json_copy import copy_json
 
 if TYPE_CHECKING:
@@ -286,7 +287,7 @@ class Composer:
         self,
         prompt: SystemPrompt,
         *,
-        format: FormatName = "chat",
+        format: FormatName = "openai",
         cache_marks: bool = False,
         options: Mapping[str, object] | None = None,
     ) -> RequestBuilder:

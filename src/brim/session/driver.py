@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from brim.session.composer import Composer
     from brim.session.composer_state import Compaction
     from brim.session.ledger import Category, Ledger
-    from brim.session.request_builder import FormatName
     from brim.session.summaries import Summarizer
+    from brim.wire.formats import FormatName
     from brim.wire.reply import Reply
 
 ASSUMED_WINDOW: Final = 4_096
@@ -82,7 +82,7 @@ class SessionDriver:
         ledger: Ledger,
         prompt: SystemPrompt,
         *,
-        format: FormatName = "chat",
+        format: FormatName = "openai",
         cache_marks: bool = False,
     ) -> None:
         self.composer = composer

@@ -12,10 +12,10 @@ from brim.fitting.profile import ModelProfile
 from brim.session.composer import Composer
 from brim.session.driver import SAVED_VERSION, RequestSettings, SessionDriver
 from brim.session.ledger import Ledger, SpendingLimits
-from brim.session.request_builder import FORMATS
 from brim.session.summaries import MAX_SUMMARY_CHARS, call_summarizer
 from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat, validate_tools
+from brim.wire.formats import FORMATS, FormatName
 from brim.wire.json_copy import copy_json
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from brim.models.pricing import Price, Usage
     from brim.session.ledger import Category
     from brim.session.reply_stream import AsyncReplyStream, ReplyStream
-    from brim.session.request_builder import FormatName
     from brim.session.request_log import RequestLog
     from brim.session.short_view import ShortView
     from brim.session.summaries import Summarizer
@@ -90,7 +89,7 @@ class Session:
         tokenizer: Tokenizer | str | None = None,
         summarize: Summarizer | None = None,
         summary_chars: int = MAX_SUMMARY_CHARS,
-        format: FormatName = "chat",
+        format: FormatName = "openai",
         template: str | None = None,
         cache_marks: bool = False,
         price: Price | None = None,

@@ -15,27 +15,22 @@ from brim.models.pricing import Usage
 from brim.testing import anthropic_format, chat_format, responses_format
 from brim.testing.prompt_cache import PROMPT
 from brim.testing.script import Body, ErrorReply, ReceivedRequest, TextReply, ToolCallReply
+from brim.wire.formats import FORMATS_BY_PATH, FormatName
 
 __all__ = [
-    "CHAT",
-    "MESSAGES",
     "REPLY_FORMATS",
-    "RESPONSES",
     "Body",
     "ErrorReply",
     "ReceivedRequest",
     "ReplyFormat",
     "TextReply",
     "ToolCallReply",
+    "find_reply_format",
     "list_models",
     "make_context_length_error",
     "make_reply_id",
     "stream_error",
 ]  # fmt: skip
-
-CHAT: Final = "/v1/chat/completions"
-MESSAGES: Final = "/v1/messages"
-RESPONSES: Final = "/v1/responses"
 
 
 class ReplyFormat(Protocol):
@@ -66,12 +61,16 @@ class ReplyFormat(Protocol):
     def build_count_response(self, tokens: int) -> dict[str, Any]: ...
 
 
-REPLY_FORMATS: Final[Mapping[str, ReplyFormat]] = {
-    CHAT: chat_format,
-    MESSAGES: anthropic_format,
-    RESPONSES: responses_format,
+REPLY_FORMATS: Final[Mapping[FormatName, ReplyFormat]] = {
+    "openai": chat_format,
+    "anthropic": anthropic_format,
+    "responses": responses_format,
 }
-"""The formats by their paths."""
+
+
+def find_reply_format(path: str) -> ReplyFormat:
+    """Return the format of the replies at a path."""
+    return REPLY_FORMATS[FORMATS_BY_PATH[path].name]
 
 
 def make_reply_id(request: ReceivedRequest, reply: TextReply) -> str:
@@ -85,7 +84,7 @@ def stream_error(
     request: ReceivedRequest, error_reply: ErrorReply, model: str
 ) -> Iterator[str | bytes]:
     """Return a stream that starts normally and has an error instead of its first token."""
-    reply_format, nothing = REPLY_FORMATS[request.path], TextReply()
+    reply_format, nothing = find_reply_format(request.path), TextReply()
     usage = Usage(request.tokens, 0, 0)
     response = reply_format.build_response(nothing, make_reply_id(request, nothing), model, usage)
     yield from islice(
@@ -103,7 +102,9 @@ def make_context_length_error(
 ) -> dict[str, Any]:
     """Return the error of a prompt that leaves no room for output."""
     if like != "llama.cpp":
-        return REPLY_FORMATS[request.path].build_context_length_error(request.tokens, room, window)
+        return find_reply_format(request.path).build_context_length_error(
+            request.tokens, room, window
+        )
     return {
         "code": 400,
         "message": f"request ({request.tokens} tokens) exceeds the available context size "

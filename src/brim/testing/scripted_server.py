@@ -32,30 +32,21 @@ from brim.fitting.api import count
 from brim.models.pricing import Usage
 from brim.testing.prompt_cache import MARK, MAX_MARKS, PromptCache, count_cache_marks
 from brim.testing.reply_formats import (
-    CHAT,
-    MESSAGES,
     REPLY_FORMATS,
-    RESPONSES,
     Body,
     ErrorReply,
     ReceivedRequest,
     TextReply,
     ToolCallReply,
+    find_reply_format,
     list_models,
     make_context_length_error,
     make_reply_id,
     stream_error,
 )
 from brim.tokens import counter_for
-from brim.wire import (
-    Format,
-    anthropic,
-    detect_format,
-    openai_chat,
-    openai_responses,
-    read_messages,
-    read_tools,
-)
+from brim.wire import detect_format, read_messages, read_tools
+from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, FORMATS_BY_PATH
 
 __all__ = [
     "ErrorReply",
@@ -74,17 +65,7 @@ Script = (
     | Callable[[Body], ScriptedReply]
 )
 
-_FORMATS: Final[dict[str, Format]] = {
-    CHAT: openai_chat,
-    MESSAGES: anthropic,
-    RESPONSES: openai_responses,
-}
-_COUNT_PATHS: Final = {
-    f"{CHAT}/input_tokens": CHAT,
-    f"{MESSAGES}/count_tokens": MESSAGES,
-    f"{RESPONSES}/input_tokens": RESPONSES,
-}
-_REPLY_KEYS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+_COUNT_PATHS: Final = {f"/v1{format.count_path}": format for format in FORMATS.values()}
 
 
 class ScriptedServer:
@@ -149,13 +130,15 @@ class ScriptedServer:
 
     def counts_at(self, path: str) -> bool:
         """Whether a path supports count requests."""
-        at = _COUNT_PATHS.get(path)
-        return at is not None and (self.like == "llama.cpp" if at == CHAT else self._counts_tokens)
+        format = _COUNT_PATHS.get(path)
+        if format is CHAT:
+            return self.like == "llama.cpp"
+        return format is not None and self._counts_tokens
 
     def prompt_tokens(self, path: str, body: Body) -> int:
         """Return the tokens of a request in the format of its path."""
-        reply_format, counter = _FORMATS[path], counter_for(self._tokenizer_model)
-        messages = sum(map(counter.message, read_messages(body, reply_format)))
+        format, counter = FORMATS_BY_PATH[path], counter_for(self._tokenizer_model)
+        messages = sum(map(counter.message, read_messages(body, format)))
         return counter.overhead + counter.tools(read_tools(body)) + messages
 
     def usage(self, request: ReceivedRequest, reply: TextReply) -> Usage:
@@ -164,7 +147,7 @@ class ScriptedServer:
         usage = Usage(request.tokens, reply.cached, output)
         if reply.cached or self._cache is None:
             return usage
-        is_marked = request.path == MESSAGES
+        is_marked = FORMATS_BY_PATH[request.path] is ANTHROPIC
         with self._lock:
             read, written = self._cache.take(
                 request.body, lambda body: self.prompt_tokens(request.path, body), marks=is_marked
@@ -192,7 +175,8 @@ class ScriptedServer:
 
     def _check_length(self, request: ReceivedRequest) -> ErrorReply | None:
         """Return the error for a prompt that leaves no room for output; None if it fits."""
-        wanted = next(filter(None, map(request.body.get, _REPLY_KEYS)), 1)
+        keys = FORMATS_BY_PATH[request.path].reply_keys
+        wanted = next(filter(None, map(request.body.get, keys)), 1)
         room = 1 if self.like == "llama.cpp" else int(wanted)
         if self.window is None or request.tokens + room <= self.window:
             return None
@@ -264,13 +248,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _route(self, raw: bytes) -> None:
         provider, path = self.server.provider, self.path.partition("?")[0]
-        if path in REPLY_FORMATS:
+        if path in FORMATS_BY_PATH:
             request = self._receive(path, raw)
             self._respond(request, provider.choose_reply(request))
         elif provider.counts_at(path):
-            request = self._receive(_COUNT_PATHS[path], raw)
+            request = self._receive(_COUNT_PATHS[path].versioned_path, raw)
             provider.count_requests.append(request)
-            self._send(200, REPLY_FORMATS[request.path].build_count_response(request.tokens))
+            self._send(200, find_reply_format(request.path).build_count_response(request.tokens))
         elif path == "/tokenize" and provider.like == "llama.cpp":
             text = str(json.loads(raw).get("content", ""))
             self._send(200, {"tokens": [0] * provider.tokens(text)})
@@ -278,12 +262,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_error(404, "not found")
 
     def _receive(self, path: str, raw: bytes) -> ReceivedRequest:
-        body, key = json.loads(raw), _FORMATS[path].MESSAGES
-        if not isinstance(body, dict) or key not in body:
+        body, format = json.loads(raw), FORMATS_BY_PATH[path]
+        if not isinstance(body, dict) or (key := format.messages_key) not in body:
             raise InputError(f"The request body must be an object with `{key}`.")
         detect_format(body)
         tokens = self.server.provider.prompt_tokens(path, body)
-        if path == MESSAGES and (found := count_cache_marks(body)) > MAX_MARKS:
+        if format is ANTHROPIC and (found := count_cache_marks(body)) > MAX_MARKS:
             raise InputError(f"At most {MAX_MARKS} blocks may have `{MARK}`, not {found}.")
         given = {name: ", ".join(self.headers.get_all(name, ())) for name in self.headers}
         return ReceivedRequest(path, body, given, time.time(), tokens, raw)
@@ -302,7 +286,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _send_reply(self, request: ReceivedRequest, reply: TextReply, is_streamed: bool) -> None:
-        provider, reply_format = self.server.provider, REPLY_FORMATS[request.path]
+        provider, reply_format = self.server.provider, find_reply_format(request.path)
         name, usage = make_reply_id(request, reply), provider.usage(request, reply)
         response = reply_format.build_response(reply, name, provider.model, usage)
         if is_streamed:
@@ -316,14 +300,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_error_reply(self, request: ReceivedRequest, reply: ErrorReply) -> None:
         wait = {} if reply.retry_after is None else {"Retry-After": f"{reply.retry_after:g}"}
-        error = REPLY_FORMATS[request.path].build_error_body(reply.error_object)
+        error = find_reply_format(request.path).build_error_body(reply.error_object)
         self._send(reply.status, error if reply.raw is None else reply.raw, wait)
 
     def _send_error(self, status: int, message: str) -> None:
         """Send an error that the clients of all formats can read."""
         self._send(
             status,
-            REPLY_FORMATS[MESSAGES].build_error_body(ErrorReply(message=message).error_object),
+            REPLY_FORMATS["anthropic"].build_error_body(ErrorReply(message=message).error_object),
         )
 
     def _send(

@@ -3,62 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError
-from brim.wire import anthropic, openai_chat, openai_responses
+from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES
 
 if TYPE_CHECKING:
     from brim.messages import Message
     from brim.wire.body_parts import PlanView
+    from brim.wire.formats import BodyFormat
 
 
-class Reader(Protocol):
-    """Reads a growing conversation; each message is read once."""
-
-    def read(self, body: Mapping[str, Any]) -> list[Message] | None:
-        """Return the turns added since the last call; None if they change how earlier turns are
-        read.
-
-        After None, the reader is unusable: a new one must read the whole body.
-        """
-
-    def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """Return the body to send according to a plan; `body` is the one that was read last.
-
-        It is the same object if the plan changes nothing.
-        """
-
-
-class Format(Protocol):
-    """What the module of each format provides."""
-
-    @property
-    def __name__(self) -> str: ...
-
-    @property
-    def Reader(self) -> Callable[[], Reader]: ...  # noqa: N802 - a module's class
-
-    @property
-    def is_fittable(self) -> Callable[[Mapping[str, Any]], bool]:
-        """Whether a body contains the whole conversation, none of it kept by the server."""
-
-    @property
-    def MESSAGES(self) -> str:  # noqa: N802 - a module's constant
-        """The key of the conversation in a body."""
-
-    @property
-    def SYSTEM(self) -> str:  # noqa: N802
-        """The key of separate system text; empty if the format has none."""
-
-    @property
-    def REPLY_KEYS(self) -> Sequence[str]:  # noqa: N802
-        """The keys of the maximum number of output tokens."""
-
-
-_RESPONSES: Final = ("input", "previous_response_id", "conversation")
-_ANTHROPIC: Final = ("system", "anthropic_version", "stop_sequences", "mcp_servers")
+_RESPONSES_FIELDS: Final = ("input", "previous_response_id", "conversation")
+_ANTHROPIC_FIELDS: Final = ("system", "anthropic_version", "stop_sequences", "mcp_servers")
 _CHAT_ROLES: Final = ("system", "developer", "tool", "function")
 _CHAT_FIELDS: Final = frozenset(("tool_calls", "function_call"))
 _ANTHROPIC_BLOCKS: Final = frozenset(
@@ -68,22 +26,22 @@ _DATED = re.compile(r".+_\d{8}")
 """The names of Anthropic's built-in tools: `bash_20250124`."""
 
 
-def detect_format(body: Mapping[str, Any]) -> Format:
+def detect_format(body: Mapping[str, Any]) -> BodyFormat:
     """Return the format of a request body, by its shape; an ambiguous body is chat completions."""
     messages = body.get("messages")
-    if messages is None and any(body.get(key) is not None for key in _RESPONSES):
-        return openai_responses
+    if messages is None and any(body.get(key) is not None for key in _RESPONSES_FIELDS):
+        return RESPONSES
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         raise InputError(
             "Unknown request body: it must have `messages` (chat completions, Anthropic) or "
             f"`input` (responses), but has {', '.join(map(str, body)) or 'nothing'}"
         )
-    return anthropic if _is_anthropic(body, messages) else openai_chat
+    return ANTHROPIC if _is_anthropic(body, messages) else CHAT
 
 
-def read_messages(body: Mapping[str, Any], wire_format: Format) -> list[Message]:
+def read_messages(body: Mapping[str, Any], format: BodyFormat) -> list[Message]:
     """Return the turns of a body, system text first."""
-    return wire_format.Reader().read(body) or []
+    return format.create_reader().read(body) or []
 
 
 def validate_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
@@ -110,10 +68,10 @@ def min_reply_tokens(body: Mapping[str, Any]) -> int:
 
 
 def lower_reply_limit(
-    body: Mapping[str, Any], plan: PlanView, wire_format: Format
+    body: Mapping[str, Any], plan: PlanView, format: BodyFormat
 ) -> Mapping[str, Any]:
     """Return a body whose output limit is at most the room remaining in the window."""
-    for key in wire_format.REPLY_KEYS:
+    for key in format.reply_keys:
         requested = body.get(key)
         if isinstance(requested, int) and requested > (remaining := _remaining_tokens(plan)):
             most = max(remaining, plan.budget.reply, min_reply_tokens(body))
@@ -128,7 +86,7 @@ def _remaining_tokens(plan: PlanView) -> int:
 
 
 def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:
-    if any(body.get(key) is not None for key in _ANTHROPIC):
+    if any(body.get(key) is not None for key in _ANTHROPIC_FIELDS):
         return True
     found = _is_anthropic_by_tools(body.get("tools"))
     if found is None:

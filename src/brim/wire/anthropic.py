@@ -27,11 +27,6 @@ from brim.wire.media_parts import block_media
 if TYPE_CHECKING:
     from brim.wire.body_parts import PlanView
 
-MESSAGES: Final = "messages"
-"""The key of the conversation in a body."""
-SYSTEM: Final = "system"
-REPLY_KEYS: Final = ("max_tokens",)
-
 Block = Mapping[str, Any]
 
 _ROLES: Final[Mapping[str, Role]] = {"system": "system", "user": "user", "assistant": "assistant"}
@@ -68,7 +63,7 @@ class Reader:
         """Return the turns added since the last call; None if they change how earlier turns are
         read.
         """
-        messages, grouped = body[MESSAGES], self._joining.turns
+        messages, grouped = body["messages"], self._joining.turns
         if len(messages) == self._seen and self._leading >= 0:
             return []
         source, start = _Source(messages), len(grouped)
@@ -123,9 +118,9 @@ class Reader:
         """Return the body to send; unchanged parts are the same objects."""
         if not plan.is_trimmed and not self._private:
             return body
-        source = _Source(body[MESSAGES])
+        source = _Source(body["messages"])
         writing = _BodyWriter(source, self._joining.turns, self._leading, self._private)
-        out = {**body, MESSAGES: writing.messages(plan)}
+        out = {**body, "messages": writing.messages(plan)}
         if self._leading and plan.history.messages[0].private:
             out["system"] = [copy_public(block) for block in body["system"]]
         return out

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from brim.messages import Media
     from brim.wire.body_parts import PlanView
 
-MESSAGES: Final = "messages"
-"""The key of the conversation in a body."""
-SYSTEM: Final = ""
-REPLY_KEYS: Final = ("max_completion_tokens", "max_tokens")
-
 _ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
     "developer": "system",
@@ -62,7 +57,7 @@ class Reader:
 
     def read(self, body: Mapping[str, Any]) -> list[Message]:
         """Return the messages added since the last call."""
-        messages, start = body[MESSAGES], self._seen
+        messages, start = body["messages"], self._seen
         if len(messages) == start:
             return []
         self._seen = len(messages)
@@ -186,7 +181,7 @@ def _priority(raw: Mapping[str, Any], index: int) -> int:
 
 def apply(body: Mapping[str, Any], plan: PlanView) -> dict[str, Any]:
     """Return the body to send; unchanged parts are the same objects."""
-    return {**body, MESSAGES: apply_to_messages(body[MESSAGES], plan)}
+    return {**body, "messages": apply_to_messages(body["messages"], plan)}
 
 
 def apply_to_messages(

@@ -19,11 +19,6 @@ from brim.wire.notes import gap_note
 if TYPE_CHECKING:
     from brim.wire.body_parts import PlanView
 
-MESSAGES: Final = "input"
-"""The key of the conversation in a body."""
-SYSTEM: Final = "instructions"
-REPLY_KEYS: Final = ("max_output_tokens",)
-
 Item = Mapping[str, Any]
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -46,7 +41,7 @@ def is_fittable(body: Mapping[str, Any]) -> bool:
 
 def has_references(body: Mapping[str, Any]) -> bool:
     """Whether the body refers to items that are kept by the server."""
-    items = body.get(MESSAGES)
+    items = body.get("input")
     return isinstance(items, list | tuple) and any(
         isinstance(item, Mapping) and _is_reference(item) for item in items
     )
@@ -72,7 +67,7 @@ class Reader:
         read.
         """
         leading = _instructions(body) if self._leading < 0 else []
-        given = body.get(MESSAGES)
+        given = body.get("input")
         if given is None:
             return leading
         if isinstance(given, str):
@@ -140,14 +135,14 @@ class Reader:
 
     def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
         """Return the body to send; unchanged parts are the same objects."""
-        items = body.get(MESSAGES)
+        items = body.get("input")
         if items is None or isinstance(items, str) or not (plan.is_trimmed or self._private):
             return body
         written = self._written(items, plan)
         out: list[Item] = []
         for position, item in enumerate(items):
             out += written.get(position, (item,))
-        return {**body, MESSAGES: out}
+        return {**body, "input": out}
 
     def _written(self, items: Sequence[Item], plan: PlanView) -> dict[int, list[Item]]:
         """Return the replacements of items that are not sent unchanged."""

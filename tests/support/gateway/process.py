@@ -27,9 +27,9 @@ from brim.gateway import logs
 from brim.gateway.app import create_app
 from brim.gateway.gateway import Gateway
 from brim.gateway.server import HttpServer, open_listener
-from brim.providers.endpoint import ApiFormat
+from brim.wire.formats import FormatName
 
-FORMATS: Final[tuple[ApiFormat, ...]] = ("openai", "anthropic", "responses")
+FORMATS: Final[tuple[FormatName, ...]] = ("openai", "anthropic", "responses")
 SECRET: Final = "sk-upstream-d41d8cd98f"
 """The key of an upstream."""
 

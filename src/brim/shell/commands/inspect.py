@@ -77,11 +77,10 @@ def request(shell: Shell, message: str) -> RenderableType:
     trial.trim = shell.session.trim
     if message or driver.outputs or not trial.history or trial.history[-1]["role"] == "assistant":
         trial.user(message or NO_MESSAGE)
-    format = choice.model.format
     made = trial.request(
         system=system_prompt(shell, route.system) if route.system else None,
         short_view=create_short_view(choice, shell.config),
-        format="chat" if format == "openai" else format,
+        format=choice.model.format,
         **request_options(choice),
     )
     return json.dumps(dict(made), indent=2, ensure_ascii=False)

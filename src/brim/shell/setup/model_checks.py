@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from brim.errors import (
     AuthenticationError,
@@ -20,6 +20,7 @@ from brim.errors import (
 from brim.providers import CountSupport, Endpoint, Portal, ServerCounter, ServerInfo, Transport
 from brim.providers.server_counter import CountStates
 from brim.shell.setup import CheckResult, CheckState
+from brim.wire.formats import FORMATS
 
 if TYPE_CHECKING:
     from brim.config import Config, ModelConfig
@@ -93,16 +94,10 @@ async def _query_server(
                 raise
         window = await server.window_of(model_name)
         counter = ServerCounter(connection, enabled=counts, states=CountStates(), timeout=patience)
-        await counter.count(_count_body(endpoint.format, model_name))
+        smallest = [{"role": "user", "content": "hello"}]
+        await counter.count(FORMATS[endpoint.format].build(smallest, model=model_name, reply=1))
         verdict = counter.support(model_name)
         return ServerReport(None, tuple(models), window.tokens, window.source, window.kind, verdict)
-
-
-def _count_body(format: str, model_name: str) -> dict[str, Any]:
-    """Return the smallest request."""
-    if format == "responses":
-        return {"model": model_name, "input": "hello"}
-    return {"model": model_name, "messages": [{"role": "user", "content": "hello"}]}
 
 
 def _check_server(
