@@ -280,7 +280,7 @@ def test_a_second_refusal_is_an_error_with_advice_and_the_next_request_is_smalle
             talk(chat, 14, size=4)
             chat.user("Go on.")
             for _ in range(3):
-                with pytest.raises(brim.ContextLengthError, match="give the session the window"):
+                with pytest.raises(brim.ContextLengthError, match="set the session's window"):
                     await sent(server, learned, chat)
             assert limited.refused == sorted(limited.refused, reverse=True)
             assert len(set(limited.refused)) == 6
