@@ -11,7 +11,7 @@ import pytest
 import brim
 from brim.fitting.api import prefix_cache
 from brim.fitting.policies import PolicyName
-from tests.fitting.test_promises import pairs_are_whole
+from tests.support.histories import pairs_are_whole
 from tests.support.strategies import Raw, history, text
 
 MODEL = "gpt-4o"

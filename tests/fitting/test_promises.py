@@ -16,6 +16,7 @@ from brim.fitting.history import HistoryView
 from brim.fitting.plan import get_overflow_plan
 from brim.fitting.policies import PolicyName, steady_share
 from brim.fitting.trim import compute_low_water_mark
+from tests.support.histories import is_feasible, is_request_point, pairs_are_whole
 from tests.support.strategies import Raw, histories, limits, policies
 
 MODEL = "gpt-4o"
@@ -52,23 +53,6 @@ def test_a_request_takes_at_most_the_limit(
 
 
 # 2. Always valid
-
-
-def pairs_are_whole(messages: list[Raw]) -> bool:
-    """Return whether results follow their calls, and all calls before the open step have one."""
-    pending: list[str] = []
-    for message in messages:
-        if message["role"] in ("system", "developer"):
-            continue
-        if message["role"] == "tool":
-            if message["tool_call_id"] not in pending:
-                return False
-            pending.remove(message["tool_call_id"])
-            continue
-        if pending:
-            return False
-        pending = [call["id"] for call in message.get("tool_calls") or ()]
-    return True
 
 
 def neighbours(messages: list[Raw]) -> list[tuple[Raw, Raw]]:
@@ -118,19 +102,6 @@ def test_system_messages_are_unchanged_and_in_order(
     for role in ("system", "developer"):
         said = [m["content"] for m in messages if m["role"] == role]
         assert [m["content"] for m in request.messages if m["role"] == role] == said
-
-
-def is_feasible(messages: list[Raw], limit: int) -> bool:
-    """Return whether all required messages fit unchanged."""
-    open_at = len(messages)
-    while open_at and messages[open_at - 1]["role"] in ("tool", "system", "developer"):
-        open_at -= 1
-    users = [i for i, m in enumerate(messages) if m["role"] == "user"]
-    must = {i for i, m in enumerate(messages) if m["role"] in ("system", "developer")}
-    must |= set(users[-1:])
-    if open_at and messages[open_at - 1]["role"] == "assistant":
-        must |= set(range(open_at - 1, len(messages)))
-    return int(brim.count([messages[i] for i in sorted(must)], model=MODEL)) <= limit
 
 
 @given(histories(marks=False), limits, policies)
@@ -226,13 +197,6 @@ def test_a_trim_happens_only_when_it_is_due(messages: list[Raw], limit: int) -> 
 
 NOTES = 60
 """Tokens reserved for the note at a gap."""
-
-
-def is_request_point(messages: list[Raw]) -> bool:
-    last = messages[-1]
-    if last["role"] == "user":
-        return True
-    return last["role"] == "tool" and pairs_are_whole([*messages, {"role": "user", "content": "x"}])
 
 
 @settings(max_examples=60)

@@ -8,7 +8,7 @@ import brim
 from benchmarks.recordings import Message, load
 from benchmarks.validity import call_faults, kept_faults, met, user_first
 from brim.fitting.policies import PolicyName
-from tests.fitting.test_promises import is_feasible, is_request_point
+from tests.support.histories import is_feasible, is_request_point
 
 RECORDINGS = load()
 MODEL = "gpt-4o"

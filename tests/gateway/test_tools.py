@@ -15,7 +15,6 @@ import pytest
 from brim.testing import ReceivedRequest, ScriptedReply, ScriptedServer, ToolCallReply
 from brim.wire import read_messages
 from brim.wire.formats import FORMATS_BY_PATH
-from tests.fitting.test_promises import pairs_are_whole
 from tests.support.gateway.clients import (
     Chain,
     Modelling,
@@ -30,6 +29,7 @@ from tests.support.gateway.clients import (
 )
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES
+from tests.support.histories import pairs_are_whole
 from tests.support.wire.bodies import anthropic_faults, responses_faults
 
 if TYPE_CHECKING:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -19,56 +16,10 @@ from brim.config import ModelConfig
 from brim.models import catalog
 from brim.providers.local import LocalServer
 from brim.shell.setup.discovery import FoundModel, find_models
+from tests.support.shell.model_lists import VLLM, ModelListServer, free_port, serve_models
 
 PATIENT = 20.0
 """Seconds, for a busy machine."""
-
-
-@dataclass
-class Scripted:
-    port: int
-    asked: list[str] = field(default_factory=list)
-    keys: list[str | None] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-
-@contextmanager
-def serving(
-    answers: Mapping[str, Any], *, server: str = "scripted", status: int = 200, **headers: str
-) -> Iterator[Scripted]:
-    """Run a server with a response for each path: JSON, or raw bytes; else 404."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            scripted.asked.append(self.path)
-            scripted.keys.append(self.headers["Authorization"])
-            answer = answers.get(self.path, answers.get("*"))
-            raw = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            self.send_response(404 if answer is None else status)
-            for name, value in {**headers, "Content-Length": str(len(raw))}.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-            self.wfile.write(raw)
-
-        def version_string(self) -> str:
-            return server
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    scripted = Scripted(listening.server_address[1])
-    thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield scripted
-    finally:
-        listening.shutdown()
-        thread.join()
-        listening.server_close()
 
 
 @contextmanager
@@ -99,14 +50,7 @@ def speaking(said: bytes, *, hangs_up: bool = True) -> Iterator[int]:
             thread.join()
 
 
-def free_port() -> int:
-    """Return a port without a listener."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port
-
-
-def found_at(server: Scripted, **environment: str) -> list[FoundModel]:
+def found_at(server: ModelListServer, **environment: str) -> list[FoundModel]:
     return find_models(environment, ports=[server.port], timeout=PATIENT)
 
 
@@ -134,7 +78,6 @@ STUDIO = {
         ]
     },
 }
-VLLM = {"/v1/models": {"data": [{"id": "Qwen/Q-7B", "owned_by": "vllm", "max_model_len": 32768}]}}
 OTHER = {"/v1/models": {"object": "list", "data": [{"id": "mine", "object": "model"}]}}
 
 
@@ -157,7 +100,7 @@ def without_list(answers: Mapping[str, Any]) -> dict[str, Any]:
 def test_kinds_of_servers_are_recognized(
     answers: Mapping[str, Any], names: list[str], how: str
 ) -> None:
-    with serving(answers) as server:
+    with serve_models(answers) as server:
         found = found_at(server)
     assert [each.name for each in found] == names
     assert {each.source for each in found} == {how.format(server.url)}
@@ -165,21 +108,21 @@ def test_kinds_of_servers_are_recognized(
 
 
 def test_a_model_is_requested_by_its_servers_name() -> None:
-    with serving(LLAMA) as server:
+    with serve_models(LLAMA) as server:
         (found,) = found_at(server)
     assert found.model == ModelConfig(endpoint=server.url, model="/models/Small-1B.Q4.gguf")
 
 
 def test_only_the_first_models_of_a_server_are_listed() -> None:
     many = {"/api/tags": {"models": [{"name": f"model-{n}"} for n in range(30)]}}
-    with serving(many) as server:
+    with serve_models(many) as server:
         found = found_at(server)
     assert [each.name for each in found] == [f"model-{n}" for n in range(5)]
     assert found[0].source == f"Ollama at {server.url}, 30 models"
 
 
 def test_the_same_model_of_two_servers_has_two_names() -> None:
-    with serving(VLLM) as one, serving(VLLM) as other:
+    with serve_models(VLLM) as one, serve_models(VLLM) as other:
         found = find_models({}, ports=[one.port, other.port], timeout=PATIENT)
     assert [each.name for each in found] == ["Qwen/Q-7B", "Qwen/Q-7B-2"]
     assert [each.model.endpoint for each in found] == [one.url, other.url]
@@ -200,19 +143,19 @@ def test_the_same_model_of_two_servers_has_two_names() -> None:
     ],
 )
 def test_invalid_responses_are_ignored(answer: bytes) -> None:
-    with serving({"*": answer}) as server:
+    with serve_models({"*": answer}) as server:
         assert found_at(server) == []
-        assert server.asked
+        assert server.paths
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 401, 403, 404, 500, 503])
 def test_only_a_successful_response_counts(status: int) -> None:
     with (
-        serving(OTHER) as other,
-        serving({"*": OTHER["/v1/models"]}, status=status, Location=other.url) as server,
+        serve_models(OTHER) as other,
+        serve_models({"*": OTHER["/v1/models"]}, status=status, Location=other.url) as server,
     ):
         assert found_at(server) == []
-        assert not other.asked
+        assert not other.paths
 
 
 @pytest.mark.parametrize(
@@ -232,7 +175,7 @@ def test_no_response_raises_an_error(said: bytes) -> None:
 
 
 def test_a_silent_server_times_out() -> None:
-    with speaking(b"", hangs_up=False) as silent, serving(VLLM) as server:
+    with speaking(b"", hangs_up=False) as silent, serve_models(VLLM) as server:
         found = find_models({}, ports=[silent, server.port], timeout=2.0)
     assert [each.name for each in found] == ["Qwen/Q-7B"]
 
@@ -245,7 +188,7 @@ def test_closed_ports_give_no_models() -> None:
     "form", ["127.0.0.1:{}", "http://127.0.0.1:{}", "0.0.0.0:{}", ":{}", "localhost:{}/"]
 )
 def test_ollama_host_is_used(form: str) -> None:
-    with serving(OLLAMA) as server:
+    with serve_models(OLLAMA) as server:
         found = find_models({"OLLAMA_HOST": form.format(server.port)}, ports=[], timeout=PATIENT)
     assert [each.name for each in found] == ["qwen3:8b", "llama3.2:latest"]
 
@@ -273,7 +216,7 @@ def test_a_key_gives_a_small_model_of_its_provider() -> None:
 
 
 def test_another_base_url_is_queried_for_its_models() -> None:
-    with serving(OTHER) as server:
+    with serve_models(OTHER) as server:
         environment = {"OPENAI_API_KEY": "k1", "OPENAI_BASE_URL": f"{server.url}/v1/"}
         (found,) = find_models(environment, ports=[server.port], timeout=PATIENT)
     assert found.model == ModelConfig(endpoint=server.url, model="mine", key_env="OPENAI_API_KEY")
@@ -282,7 +225,7 @@ def test_another_base_url_is_queried_for_its_models() -> None:
 
 def test_no_key_is_sent_to_a_default_port() -> None:
     keys = {"OPENAI_API_KEY": "k1", "ANTHROPIC_API_KEY": "k2", "LLAMA_API_KEY": "k3"}
-    with serving(OTHER) as server, serving(OTHER, status=401) as closed:
+    with serve_models(OTHER) as server, serve_models(OTHER, status=401) as closed:
         find_models(keys, ports=[server.port, closed.port], timeout=PATIENT)
     assert set(server.keys) == set(closed.keys) == {None}
 

@@ -22,7 +22,7 @@ from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.providers.local import LocalServer
 from brim.shell.setup import CheckResult
 from brim.shell.setup.doctor import format_check, is_healthy, run_checks
-from tests.shell.test_discovery import VLLM, free_port, serving
+from tests.support.shell.model_lists import VLLM, free_port, serve_models
 
 Checked = Callable[..., list[CheckResult]]
 PATIENT = 20.0
@@ -131,7 +131,7 @@ def test_a_key_that_is_missing_or_wrong_is_bad_and_never_shown(
 
 def test_a_key_that_a_server_repeats_is_masked(checked: Checked) -> None:
     body = {"error": {"message": "no such key: wrong-key-0815 or header-0815"}}
-    with serving({"*": body}, status=401) as server:
+    with serve_models({"*": body}, status=401) as server:
         checks = checked(
             f'[models.x]\nendpoint = "{server.url}"\nkey_env = "X_KEY"\n'
             'headers = { X-Team = "header-0815" }\nwindow = 8192\n',
@@ -154,7 +154,7 @@ def test_an_unreachable_server_is_bad(checked: Checked) -> None:
 
 
 def test_a_model_unknown_to_its_server_is_bad(checked: Checked) -> None:
-    with serving(VLLM) as server:
+    with serve_models(VLLM) as server:
         checks = checked(f'[models.x]\nendpoint = "{server.url}"\nmodel = "other"')
     assert named(checks, "x: server").state == "bad"
     assert named(checks, "x: server").advice == "it offers Qwen/Q-7B"
@@ -162,9 +162,9 @@ def test_a_model_unknown_to_its_server_is_bad(checked: Checked) -> None:
 
 def test_a_missing_model_list_is_accepted_but_an_error_is_not(checked: Checked) -> None:
     text = '[models.x]\nendpoint = "{}"\nwindow = 8192'
-    with serving({}) as server:
+    with serve_models({}) as server:
         listless = named(checked(text.format(server.url)), "x: server")
-    with serving({"*": {"error": {"message": "out of order"}}}, status=500) as server:
+    with serve_models({"*": {"error": {"message": "out of order"}}}, status=500) as server:
         broken = named(checked(text.format(server.url)), "x: server")
     assert listless.state == "ok"
     assert listless.message.endswith("it does not list its models")
@@ -174,7 +174,7 @@ def test_a_missing_model_list_is_accepted_but_an_error_is_not(checked: Checked) 
 
 def test_an_unknown_window_or_price_comes_with_advice(checked: Checked) -> None:
     answer = {"/v1/models": {"data": [{"id": "unheard-of"}]}}
-    with serving(answer) as server:
+    with serve_models(answer) as server:
         checks = checked(f'[models.unheard-of]\nendpoint = "{server.url}"')
     assert named(checks, "unheard-of: server").state == "ok"
     assert named(checks, "unheard-of: window").state == "bad"
@@ -207,7 +207,7 @@ def test_an_untrusted_file_is_listed(checked: Checked) -> None:
 
 
 def test_unconfigured_local_servers_are_found(tmp_path: Path, environment: dict[str, str]) -> None:
-    with serving(VLLM) as one, serving(VLLM) as other:
+    with serve_models(VLLM) as one, serve_models(VLLM) as other:
         text = f'[models.x]\nendpoint = "http://localhost:{one.port}/v1"\nmodel = "Qwen/Q-7B"'
         loaded = configured(tmp_path, text, environment)
         checks = list(

@@ -6,11 +6,9 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -34,21 +32,13 @@ from brim.errors import (
 )
 from brim.shell.mcp import McpServers, ToolResult
 from brim.shell.mcp.tools import LONGEST_NAME, offered_name, result_of, tool_of
+from tests.support.shell.mcp_process import SCRIPT, SECRET, over_http, until
 
-SCRIPT = Path(__file__).parents[1] / "support/shell/mcp_server.py"
-SECRET = "hush-hush"
+__all__ = ["over_http"]
 
 
 def program(*args: str, **env: str) -> McpConfig:
     return McpConfig(command=sys.executable, args=args, env=env)
-
-
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -61,26 +51,6 @@ def stdio(log: Path) -> Iterator[McpServers]:
     with McpServers(log=log, timeout=60) as servers:
         servers.connect("own", program(str(SCRIPT), SECRET=SECRET))
         yield servers
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest.fixture
-def over_http() -> Iterator[tuple[subprocess.Popen[bytes], McpConfig]]:
-    port = free_port()
-    with subprocess.Popen([sys.executable, SCRIPT, str(port)], stderr=subprocess.DEVNULL) as child:
-        until(lambda: listens(port) or child.poll() is not None)
-        yield child, McpConfig(url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": SECRET})
-        child.kill()
 
 
 # Tools

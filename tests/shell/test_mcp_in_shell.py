@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from brim.testing import (
@@ -16,13 +15,12 @@ from brim.testing import (
     TextReply,
     ToolCallReply,
 )
-from tests.shell.test_mcp import over_http
 from tests.support.shell.driver import Home, home
+from tests.support.shell.mcp_process import SCRIPT, over_http
 from tests.support.shell.replies import answer, asks, events, shown
 
 __all__ = ["home", "over_http"]
 
-SERVER = Path(__file__).parents[1] / "support/shell/mcp_server.py"
 ASKED = "call it? [y]es, [s]kip, [a]lways:"
 DESTRUCTIVE = "destructive. type yes to call it, or [s]kip:"
 ADD = ToolCallReply("tests__add", {"a": 2, "b": 3})
@@ -31,7 +29,7 @@ SLOW = ToolCallReply("tests__slow", {"seconds": 0})
 
 def server(*more: str, name: str = "tests") -> str:
     """Return the configuration table of a server."""
-    program, script = json.dumps(sys.executable), json.dumps(str(SERVER))
+    program, script = json.dumps(sys.executable), json.dumps(str(SCRIPT))
     return "\n".join([f"[mcp.{name}]", f"command = {program}", f"args = [{script}]", *more])
 
 

@@ -18,9 +18,15 @@ from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ErrorReply, ScriptedServer, TextReply, ToolCallReply
 from brim.wire.overflow import parse_overflow
 from brim.wire.streams import StreamAccumulator
-from tests.testing.test_scripted import HELLO, TEXT, anthropic_client, learned, openai_client
+from tests.support.scripted_clients import (
+    HELLO,
+    TEXT,
+    anthropic_client,
+    openai_client,
+    store,
+)
 
-__all__ = ["learned"]
+__all__ = ["store"]
 
 LONG: Any = [{"role": "user", "content": "word " * 300}]
 TOOLS: Any = [{"type": "function", "name": "read", "parameters": {"type": "object"}}]
@@ -116,10 +122,10 @@ def test_a_context_length_error_of_responses_has_no_numbers() -> None:
     assert overflow.limit is None
 
 
-def test_a_brim_client_uses_responses(learned: CalibrationStore) -> None:
+def test_a_brim_client_uses_responses(store: CalibrationStore) -> None:
     with (
         ScriptedServer([ToolCallReply("read", {"path": "a"}), TEXT], window=1_024) as provider,
-        brim.Client(provider.url, format="responses", calibration_store=learned) as client,
+        brim.Client(provider.url, format="responses", calibration_store=store) as client,
     ):
         session = brim.Session(provider.model, reply=100)
         session.user("Look.")
@@ -232,13 +238,13 @@ def test_a_context_length_error_inside_a_stream(
 
 
 def test_a_client_recovers_from_a_context_length_error_in_a_stream(
-    learned: CalibrationStore,
+    store: CalibrationStore,
 ) -> None:
     with (
         ScriptedServer(
             "ok", window=300, reports_window=False, context_errors="in_stream"
         ) as provider,
-        brim.Client(provider.url, calibration_store=learned) as client,
+        brim.Client(provider.url, calibration_store=store) as client,
     ):
         session = brim.Session("scripted", window=4_096, reply=10)
         for _ in range(4):

@@ -8,36 +8,26 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import anthropic
 import openai
 import pytest
-from openai.types.chat import ChatCompletionMessageParam
 
 import brim
 from brim.errors import ConnectionFailedError, RateLimitError
 from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ErrorReply, Script, ScriptedServer, TextReply, ToolCallReply
 from brim.wire.overflow import parse_overflow
+from tests.support.scripted_clients import (
+    HELLO,
+    TEXT,
+    anthropic_client,
+    openai_client,
+    store,
+)
 
-HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello?"}]
-TEXT = "One  two\nthree, and a fourth.\n"
-
-
-def openai_client(provider: ScriptedServer) -> openai.OpenAI:
-    return openai.OpenAI(base_url=provider.url, api_key="none", max_retries=0)
-
-
-def anthropic_client(provider: ScriptedServer) -> anthropic.Anthropic:
-    url = provider.url.removesuffix("/v1")
-    return anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
-
-
-@pytest.fixture
-def learned(tmp_path: Path) -> CalibrationStore:
-    return CalibrationStore(tmp_path / "learned.json")
+__all__ = ["store"]
 
 
 def test_replies_are_sent_in_turn() -> None:
@@ -176,12 +166,12 @@ def test_an_empty_reply() -> None:
         assert [piece.choices[0].finish_reason for piece in stream] == [None, "stop"]
 
 
-def test_a_stream_that_is_interrupted(learned: CalibrationStore) -> None:
+def test_a_stream_that_is_interrupted(store: CalibrationStore) -> None:
     session = brim.Session("gpt-4o", window=4_096)
     session.user("Hello?")
     with (
         ScriptedServer([TextReply(TEXT, cut_after=3)]) as provider,
-        brim.Client(provider.url, calibration_store=learned) as client,
+        brim.Client(provider.url, calibration_store=store) as client,
     ):
         stream = client.stream(session)
         with pytest.raises(ConnectionFailedError):
@@ -225,13 +215,13 @@ def test_a_context_length_error_of_anthropic() -> None:
 @pytest.mark.parametrize("format", ["openai", "anthropic"])
 @pytest.mark.parametrize("like", ["openai", "llama.cpp"])
 def test_a_brim_client_is_never_rejected(
-    learned: CalibrationStore,
+    store: CalibrationStore,
     format: Literal["openai", "anthropic"],
     like: Literal["openai", "llama.cpp"],
 ) -> None:
     with (
         ScriptedServer("Yes. " * 20, window=1_024, like=like) as provider,
-        brim.Client(provider.url, format=format, calibration_store=learned) as client,
+        brim.Client(provider.url, format=format, calibration_store=store) as client,
     ):
         session = brim.Session(provider.model, system="Be brief.", reply=100)
         for number in range(40):
@@ -244,10 +234,10 @@ def test_a_brim_client_is_never_rejected(
         assert session.budget.window == 1_024
 
 
-def test_a_client_recovers_from_a_context_length_error(learned: CalibrationStore) -> None:
+def test_a_client_recovers_from_a_context_length_error(store: CalibrationStore) -> None:
     with (
         ScriptedServer("ok", window=300, reports_window=False) as provider,
-        brim.Client(provider.url, calibration_store=learned) as client,
+        brim.Client(provider.url, calibration_store=store) as client,
     ):
         session = brim.Session("scripted", window=4_096, reply=10)
         for _ in range(4):
@@ -258,12 +248,12 @@ def test_a_client_recovers_from_a_context_length_error(learned: CalibrationStore
         assert len(provider.rejected) == 1
 
 
-def test_a_brim_client_shows_the_servers_error(learned: CalibrationStore) -> None:
+def test_a_brim_client_shows_the_servers_error(store: CalibrationStore) -> None:
     session = brim.Session("gpt-4o", window=4_096)
     session.user("Hello?")
     with (
         ScriptedServer(ErrorReply(429, retry_after=0.25)) as provider,
-        brim.Client(provider.url, calibration_store=learned, retries=0) as client,
+        brim.Client(provider.url, calibration_store=store, retries=0) as client,
         pytest.raises(RateLimitError) as error,
     ):
         client.send(session)

@@ -29,7 +29,7 @@ from brim.wire.reply_parser import parse_reply
 from brim.wire.to_anthropic import add_cache_marks, find_message_index
 from tests.support.strategies import Raw, histories, history
 from tests.support.wire.bodies import PIXEL, anthropic_faults
-from tests.wire.test_replies import ANTHROPIC, BLOCKS, ITEMS, RESPONSE
+from tests.support.wire.replies import ANTHROPIC, BLOCKS, ITEMS, RESPONSE
 
 MARK = {"type": "ephemeral"}
 
