@@ -1,4 +1,4 @@
-"""The cache simulator, on requests small enough to price by hand."""
+"""The cache simulator, with requests small enough to price by hand."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def session(*requests: list[int]) -> list[cache.Prompt]:
     return cache.prompts(requests, SIZES, [1] * len(requests))
 
 
-def test_an_appended_turn_leaves_everything_before_it_shared() -> None:
+def test_after_an_appended_turn_everything_before_it_is_shared() -> None:
     _, second = session([0, 1], [0, 1, 2])
     assert (second.shared, second.known, second.ends) == (2, 2, (0, 2_000, 3_000, 4_000))
 
 
-def test_a_dropped_turn_leaves_only_the_head_shared() -> None:
+def test_after_a_dropped_turn_only_the_start_is_shared() -> None:
     _, second = session([0, 1, 2], [0, 2, 3])
     assert second.shared == second.known == 1
 
@@ -29,19 +29,19 @@ def test_a_prefix_sent_long_ago_is_known_but_not_shared() -> None:
     assert (third.shared, third.known) == (1, 3)
 
 
-def test_anthropic_reads_what_was_written_and_writes_what_is_new() -> None:
+def test_anthropic_reads_cached_tokens_and_writes_new_ones() -> None:
     paid = cache.anthropic(session([0, 1], [0, 1, 2]), first=1)
     # Reading 3,000 and leaving the last turn unmarked would need a mark that was never made.
     assert paid == pytest.approx(0.1 * 3_000 + 1.25 * 1_000 + ruler.REQUEST)
 
 
-def test_anthropic_writes_nothing_that_is_never_read_again() -> None:
+def test_anthropic_does_not_write_tokens_that_are_never_read() -> None:
     # Every request after the head is new: marking the head alone is the cheapest way.
     paid = cache.anthropic(session([0, 1], [0, 2], [0, 3]), first=1)
     assert paid == pytest.approx(2 * (0.1 * 2_000 + 1_000 + ruler.REQUEST))
 
 
-def test_anthropic_keeps_nothing_below_its_floor() -> None:
+def test_anthropic_does_not_cache_below_its_minimum() -> None:
     small = cache.prompts([[0, 1], [0, 1]], [500, 500], [1, 1])
     assert cache.anthropic(small, first=1) == 1_000 + ruler.REQUEST
 
@@ -55,24 +55,24 @@ def test_anthropic_finds_no_entry_more_than_twenty_messages_back() -> None:
     assert missed == pytest.approx(1.25 * (2_000 + 39 * 100) + ruler.REQUEST)
 
 
-def test_openai_reads_in_grains_and_writes_for_nothing() -> None:
+def test_openai_reads_in_blocks_and_writes_for_free() -> None:
     paid = cache.openai(session([0, 1], [0, 1, 2]), first=1)
     grains = 3_000 - 3_000 % 128
     assert paid == pytest.approx(0.1 * grains + 4_000 - grains + ruler.REQUEST)
 
 
-def test_a_local_server_evaluates_what_follows_the_shared_prefix() -> None:
+def test_a_local_server_evaluates_only_tokens_after_the_shared_prefix() -> None:
     requests = session([0, 1], [0, 1, 2], [0, 2])
     assert cache.local(requests, first=1) == 1_000 + 1_000 + 2 * ruler.REQUEST
 
 
-def test_requests_before_the_first_fill_the_cache_and_are_not_paid() -> None:
+def test_requests_before_the_first_fill_the_cache_for_free() -> None:
     requests = session([0, 1], [0, 1, 2])
     for price in cache.RULES.values():
         assert price(requests, 2) == 0
 
 
-def test_an_edit_is_a_request_that_does_not_begin_with_the_one_before() -> None:
+def test_a_trim_is_a_request_that_does_not_start_with_the_previous_one() -> None:
     requests = session([0, 1], [0, 1, 2], [0, 2], [0, 2, 3])
     assert cache.edits(requests, first=0) == 1
     assert cache.edits(requests, first=3) == 0

@@ -1,4 +1,4 @@
-"""The gateway's benchmark: what it sends, what it counts, and the provider behind it."""
+"""The gateway benchmark: its request bodies, its figures and its upstream."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def load() -> Iterator[Load]:
 # The provider
 
 
-def test_the_upstream_speaks_as_openai_does(upstream: str) -> None:
+def test_the_upstream_replies_like_openai(upstream: str) -> None:
     with openai.OpenAI(base_url=f"{upstream}/v1", api_key="none", max_retries=0) as client:
         chat = client.chat.completions
         whole = chat.create(model="any", messages=HELLO)
@@ -66,7 +66,7 @@ def test_the_upstream_speaks_as_openai_does(upstream: str) -> None:
     assert last.usage is not None
 
 
-def test_the_upstream_speaks_as_anthropic_does(upstream: str) -> None:
+def test_the_upstream_replies_like_anthropic(upstream: str) -> None:
     with anthropic.Anthropic(base_url=upstream, api_key="none", max_retries=0) as client:
         whole = client.messages.create(model="any", max_tokens=100, messages=HELLO)
         with client.messages.stream(model="any", max_tokens=100, messages=HELLO) as stream:
@@ -79,7 +79,7 @@ def test_the_upstream_speaks_as_anthropic_does(upstream: str) -> None:
 # What is asked
 
 
-def test_bodies_seen_before_come_again_and_fresh_ones_never() -> None:
+def test_seen_bodies_repeat_and_fresh_ones_do_not() -> None:
     seen = list(islice(bodies(Ask(), seed=1), 2 * POOL))
     fresh = [body for seed in (1, 2) for body in islice(bodies(Ask(text="fresh"), seed), POOL)]
     assert seen[:POOL] == seen[POOL:]
@@ -88,7 +88,7 @@ def test_bodies_seen_before_come_again_and_fresh_ones_never() -> None:
 
 
 @pytest.mark.parametrize("format", ["chat", "messages"])
-def test_a_history_grows_by_an_exchange_and_keeps_all_before_it(format: Any) -> None:
+def test_a_history_grows_by_one_exchange_per_request(format: Any) -> None:
     ask = Ask(format, text="history")
     first, second = (json.loads(body)["messages"] for body in islice(bodies(ask, seed=0), 2))
     later = json.loads(next(bodies(ask, seed=1)))["messages"]
@@ -103,7 +103,7 @@ def test_a_history_grows_by_an_exchange_and_keeps_all_before_it(format: Any) -> 
 
 @pytest.mark.parametrize("format", ["chat", "messages"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_every_answer_through_the_relay_is_whole(
+def test_every_response_through_the_relay_is_complete(
     load: Load, relay: Server, format: Any, stream: bool
 ) -> None:
     outcome = load.send(relay, Ask(format, stream=stream), requests=20, concurrency=4)
@@ -111,13 +111,13 @@ def test_every_answer_through_the_relay_is_whole(
     assert outcome.cpu > 0
 
 
-def test_answers_that_fail_are_no_figures(load: Load) -> None:
+def test_failed_responses_are_an_error(load: Load) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     with subjects.relay(nowhere) as broken, pytest.raises(FailedAnswersError, match="500 Internal"):
         load.send(broken, Ask(), requests=20, concurrency=4)
 
 
-def test_the_use_of_a_process_holds_that_of_its_children() -> None:
+def test_the_cpu_time_of_a_process_includes_its_children() -> None:
     before = cpu_seconds(os.getpid()), resident_bytes(os.getpid())
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.gateway_upstream", str(port)]
@@ -127,7 +127,7 @@ def test_the_use_of_a_process_holds_that_of_its_children() -> None:
         assert resident_bytes(os.getpid()) >= own[1]
 
 
-def test_a_server_that_does_not_start_says_why() -> None:
+def test_the_error_of_a_server_that_does_not_start_is_shown() -> None:
     command = [sys.executable, "-c", "raise SystemExit('no such luck')"]
     with pytest.raises(StartError, match="no such luck"), serving("x", command, free_port(), "/"):
         pass

@@ -20,7 +20,7 @@ from tests.support.fixtures import LlamaWith
 
 
 @pytest.fixture
-def learned(tmp_path: Path) -> CalibrationStore:
+def calibration(tmp_path: Path) -> CalibrationStore:
     return CalibrationStore(tmp_path / "calibration.sqlite3")
 
 
@@ -29,23 +29,23 @@ def conversations(number: int = 7, turns: int = 24) -> list[Conversation]:
 
 
 @pytest.mark.parametrize("template", [None, TEMPLATE], ids=["its own template", "with tools"])
-def test_the_count_before_sending_is_the_servers_own(
-    template: str | None, llama_with: LlamaWith, learned: CalibrationStore
+def test_the_count_before_sending_equals_the_servers_count(
+    template: str | None, llama_with: LlamaWith, calibration: CalibrationStore
 ) -> None:
     server = llama_with(window=2048, template=template)
     chats = [chat for chat in conversations() if chat.kind in ("words", "emoji", "mixed")]
-    with closing(compared(server, chats, learned)) as comparing:
+    with closing(compared(server, chats, calibration)) as comparing:
         results = list(islice(comparing, 9))
     assert len(results) == 9
     assert [result.brim for result in results] == [result.server for result in results]
 
 
 @pytest.fixture
-def fitted(weights: Path, learned: CalibrationStore) -> Iterator[object]:
+def fitted(weights: Path, calibration: CalibrationStore) -> Iterator[object]:
     opened: list[Fitting] = []
 
     def fit(ask: CountMode, most: int, sends: int) -> list[Tally]:
-        opened.append(Fitting(weights, learned, ask, (256, 512)))
+        opened.append(Fitting(weights, calibration, ask, (256, 512)))
         opened[-1].run(conversations(), most, sends)
         return list(opened[-1].tallies.values())
 
@@ -54,7 +54,7 @@ def fitted(weights: Path, learned: CalibrationStore) -> Iterator[object]:
         fitting.close()
 
 
-def test_near_the_limit_the_server_is_asked_and_nothing_is_over_or_cut_without_need(
+def test_server_counts_near_the_limit_prevent_errors_and_needless_trims(
     fitted: object,
 ) -> None:
     assert callable(fitted)
@@ -64,14 +64,14 @@ def test_near_the_limit_the_server_is_asked_and_nothing_is_over_or_cut_without_n
         assert (tally.over, tally.objected, tally.needless, tally.refused) == (0, 0, 0, 0)
 
 
-def test_with_estimates_alone_a_refusal_is_rare_and_recovered(fitted: object) -> None:
+def test_with_estimates_alone_context_length_errors_are_rare_and_recovered(fitted: object) -> None:
     assert callable(fitted)
     tallies = fitted("off", 120, 0)
     assert sum(tally.refused for tally in tallies) <= 2
     assert sum(tally.over + tally.lost + tally.objected for tally in tallies) == 0
 
 
-def test_steady_spares_the_prefix_cache(weights: Path) -> None:
+def test_steady_preserves_the_prefix_cache(weights: Path) -> None:
     sliding, steady = (
         cache.evaluated(weights, policy, window=256, turns=12, parts=1)
         for policy in ("sliding", "steady")

@@ -1,4 +1,4 @@
-"""Entities, and what counts as wanted, far and found."""
+"""Future-reference recall: entities, references and distances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchmarks import recall, recordings, replay
         ("a plain sentence with 42 words", set()),
     ],
 )
-def test_entities_are_what_an_agent_may_need_word_for_word(text: str, found: set[str]) -> None:
+def test_entities_are_texts_that_an_agent_may_need_verbatim(text: str, found: set[str]) -> None:
     assert recall.entities(text) == found
 
 
@@ -37,7 +37,7 @@ HISTORY = [
 
 
 def score(kept: list[int], near: int) -> recall.Score:
-    """Score one request at the fourth message that sent the messages `kept`."""
+    """Score a request at the fourth message that contained the messages `kept`."""
     pool = replay.Pool()
     history = tuple(map(pool.number, HISTORY))
     sent = {policy: [tuple(history[place] for place in kept)] for policy in replay.POLICIES}
@@ -45,16 +45,16 @@ def score(kept: list[int], near: int) -> recall.Score:
     return recall.scores([replayed], near, pool)["steady"]
 
 
-def test_wanted_is_what_the_history_holds_beyond_system_and_first_user() -> None:
+def test_references_exclude_the_system_prompt_and_the_first_user_message() -> None:
     assert score([0, 1, 2, 3], near=1).wanted == len({"old_file", "new_file"})
 
 
-def test_what_was_cut_is_not_found() -> None:
+def test_dropped_entities_are_not_found() -> None:
     cut = score([0, 1, 3], near=1)
     assert (cut.found, cut.recall) == (1, 50)
 
 
-def test_far_is_what_the_newest_messages_do_not_hold() -> None:
+def test_far_references_are_not_in_the_newest_messages() -> None:
     cut = score([0, 1, 3], near=1)
     assert (cut.far, cut.far_found, cut.far_recall) == (1, 0, 0)
     assert score([0, 1, 3], near=2).far_recall is None

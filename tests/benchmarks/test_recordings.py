@@ -32,7 +32,7 @@ def test_fewer_than_four_tasks_and_tasks_of_two_models_make_no_session() -> None
     assert recordings.sessions([task(1), task(2), task(3), task(4, "two")]) == []
 
 
-def test_an_issue_comes_again_only_where_there_is_no_other_session() -> None:
+def test_an_issue_repeats_only_if_there_is_no_other_session() -> None:
     assert len(recordings.sessions([task(1)] * 4)) == 1
     mixed = recordings.sessions([*[task(1)] * 4, *map(task, range(2, 5))])
     assert [len(session.messages) for session in mixed] == [1 + 4 * 2]
@@ -44,25 +44,25 @@ def test_a_request_point_is_where_the_model_answered() -> None:
     assert recordings.request_points(messages) == [3, 6]
 
 
-def test_the_shipped_recordings_hold_chats_tasks_and_a_session() -> None:
+def test_the_shipped_recordings_contain_chats_tasks_and_a_session() -> None:
     shipped = recordings.load()
     assert {recording.chat for recording in shipped} == {True, False}
     assert recordings.sessions(shipped)
 
 
-def test_an_empty_folder_is_named(tmp_path: Path) -> None:
+def test_an_empty_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=tmp_path.name):
         recordings.load(tmp_path)
 
 
-def test_mixed_conversations_repeat_by_seed_and_only_then() -> None:
+def test_mixed_conversations_repeat_only_with_the_same_seed() -> None:
     assert material.of_turns(40, seed=1) == material.of_turns(40, seed=1)
     once = {message["content"] for message in material.of_turns(40, seed=1)[1:]}
     again = {message["content"] for message in material.of_turns(40, seed=2)[1:]}
     assert not once & again
 
 
-def test_a_mixed_conversation_has_the_size_asked_for_and_ends_with_a_request() -> None:
+def test_a_mixed_conversation_has_the_requested_size_and_ends_with_a_request() -> None:
     messages = material.of_tokens(5_000, seed=3)
     assert 5_000 <= ruler.request_tokens(messages) < 9_000
     assert messages[-1]["role"] in {"user", "tool"}

@@ -1,4 +1,4 @@
-"""The judge of fitted conversations, on conversations that are wrong in one way each."""
+"""The validity check of fitted conversations; each example has one error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_result_belongs_to_the_nearest_calling_turn(
     assert validity.call_faults(messages) == faults
 
 
-def test_what_must_stay_is_missed_when_it_changes() -> None:
+def test_a_changed_protected_message_is_reported() -> None:
     original = [SYSTEM, USER, ANSWER]
     assert validity.kept_faults(original, original) == []
     assert validity.kept_faults([USER, ANSWER], original) == ["system changed"]
@@ -49,18 +49,18 @@ def test_what_must_stay_is_missed_when_it_changes() -> None:
     assert validity.kept_faults([SYSTEM, USER], original) == ["last message changed"]
 
 
-def test_a_user_speaks_first_after_the_system_text() -> None:
+def test_a_user_message_comes_first_after_the_system_prompt() -> None:
     assert validity.user_first([SYSTEM, USER, ANSWER])
     assert not validity.user_first([SYSTEM, ANSWER, USER])
 
 
-def test_turns_meet_only_where_a_cut_brought_them_together() -> None:
+def test_adjacent_user_messages_are_reported_only_after_a_trim() -> None:
     other = {"role": "user", "content": "Stop."}
     assert validity.met([USER, other], [USER, ANSWER, other], "user")
     assert not validity.met([USER, other], [ANSWER, USER, other], "user")
 
 
-def test_the_open_step_is_the_last_one_with_nothing_but_its_results_behind_it() -> None:
+def test_the_open_step_is_a_last_step_followed_only_by_its_results() -> None:
     step = [call("a"), result("a")]
     assert validity.open_step([USER, *step]) == step
     assert validity.open_step([USER, *step, USER]) == []

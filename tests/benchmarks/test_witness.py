@@ -50,7 +50,7 @@ def found(events: Sequence[Event], exchanges: Sequence[Exchange], window: int = 
     return list(wrong(events, exchanges, done, window))
 
 
-def test_what_is_as_it_should_be() -> None:
+def test_a_correct_run_has_no_findings() -> None:
     assert found([*FIRST, *SECOND], SENT) == []
     third = [turn("assistant", "B"), turn("user", "c", output="$ echo made-2")]
     assert found([*FIRST, *SECOND, *third], SENT) == []
@@ -71,7 +71,7 @@ def test_what_is_as_it_should_be() -> None:
         ([*FIRST, *SECOND, Event("one", "back", {"length": 0})], "taken back: {'length': 0}"),
     ],
 )
-def test_what_is_wrong_in_the_file(events: list[Event], said: str) -> None:
+def test_errors_in_the_conversation_file_are_found(events: list[Event], said: str) -> None:
     assert said in found(events, SENT)
 
 
@@ -85,11 +85,11 @@ def test_what_is_wrong_in_the_file(events: list[Event], said: str) -> None:
         ([SENT[0], exchange("b", "B!")], "not sent with 'b': '$ echo made-1'"),
     ],
 )
-def test_what_is_wrong_in_the_requests(exchanges: list[Exchange], said: str) -> None:
+def test_errors_in_the_requests_are_found(exchanges: list[Exchange], said: str) -> None:
     assert said in found([*FIRST, *SECOND], exchanges)
 
 
-def test_rows_that_add_up_and_rows_that_do_not() -> None:
+def test_rows_with_wrong_totals_are_found() -> None:
     assert adds_up(PICTURE, 2_000)
     assert not adds_up(PICTURE, 2_048)
     assert not adds_up([line.replace("168", "167") for line in PICTURE], 2_000)

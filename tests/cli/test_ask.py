@@ -1,4 +1,4 @@
-"""`brim ask`: one question, from a shell or a script, to the real embedded model."""
+"""`brim ask` with the real embedded model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ask = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def ask(tmp_path: Path, llama: LocalServer) -> Ask:
-    """Runs the command with a model called `small`, and nothing else of this machine's."""
+    """Return a function that runs the command, isolated, with a model named `small`."""
     settings = tmp_path / "config.toml"
     settings.write_text(
         f'[models.small]\nendpoint = "{llama.url}"\nmodel = "{llama.model}"\n'
@@ -49,13 +49,13 @@ def ask(tmp_path: Path, llama: LocalServer) -> Ask:
     return run
 
 
-def test_the_answer_goes_to_standard_output(ask: Ask) -> None:
+def test_the_reply_goes_to_standard_output(ask: Ask) -> None:
     done = ask("Say something.", "--max-tokens", "4")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
 
-def test_what_comes_through_a_pipe_goes_along_and_is_cut_to_fit(ask: Ask) -> None:
+def test_piped_input_is_sent_and_clipped_to_fit(ask: Ask) -> None:
     lines = "\n".join(f"{n} drwxr-xr-x file-{n}.py" for n in range(900))
     done = ask("What is this?", "--max-tokens", "3", "--json", given=lines)
     assert done.returncode == 0, done.stderr
@@ -66,7 +66,7 @@ def test_what_comes_through_a_pipe_goes_along_and_is_cut_to_fit(ask: Ask) -> Non
     assert answer["cost"] is None
 
 
-def test_a_pipe_alone_is_the_question(ask: Ask) -> None:
+def test_piped_input_alone_is_the_question(ask: Ask) -> None:
     assert ask("--max-tokens", "2", given="Say something.").returncode == 0
 
 
@@ -81,7 +81,7 @@ def test_a_pipe_alone_is_the_question(ask: Ask) -> None:
         (("hi",), {"BRIM_MODELS__SMALL__ENDPOINT": "http://127.0.0.1:9"}, 4, "cannot be reached"),
     ],
 )
-def test_what_goes_wrong_is_a_sentence_and_a_code(
+def test_failures_have_a_message_and_an_exit_code(
     ask: Ask, arguments: tuple[str, ...], variables: dict[str, str], code: int, says: str
 ) -> None:
     done = ask(*arguments, **variables)
@@ -91,7 +91,7 @@ def test_what_goes_wrong_is_a_sentence_and_a_code(
     assert done.stdout == ""
 
 
-def test_with_nothing_configured_the_embedded_model_answers(
+def test_without_configuration_the_embedded_model_replies(
     ask: Ask, tmp_path: Path, weights: Path
 ) -> None:
     (tmp_path / "config.toml").write_text("")
@@ -111,7 +111,7 @@ def test_the_cost_is_recorded_with_that_of_all_runs(ask: Ask, tmp_path: Path) ->
     assert spent.total.format_cost() == "unknown"
 
 
-def test_the_cap_of_a_day_refuses_before_anything_is_sent(ask: Ask, tmp_path: Path) -> None:
+def test_a_daily_cap_rejects_before_sending(ask: Ask, tmp_path: Path) -> None:
     settings = tmp_path / "config.toml"
     price = "price = { input = 1000.0, output = 1000.0 }\n"
     settings.write_text(settings.read_text() + price + "[cost]\ncap_per_day_dollars = 0.001\n")

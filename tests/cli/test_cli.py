@@ -1,4 +1,4 @@
-"""The command line, as a user meets it: real files, real processes."""
+"""The command line with real files and processes."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ def brim_command(*arguments: object, given: bytes | str | None = None) -> Result
     return CliRunner().invoke(main, list(map(str, arguments)), input=given)
 
 
-def talk(number: int = 0, turns: int = 6) -> list[dict[str, str]]:
-    """A chat that is too long for the window, unlike any other."""
+def make_chat(number: int = 0, turns: int = 6) -> list[dict[str, str]]:
+    """Return a chat that does not fit the window; every number gives another text."""
     roles = ("user", "assistant")
-    said = [{"role": roles[i % 2], "content": f"{number}.{i} {LONG}"} for i in range(turns)]
-    return [*said, {"role": "user", "content": f"question {number}"}]
+    messages = [{"role": roles[i % 2], "content": f"{number}.{i} {LONG}"} for i in range(turns)]
+    return [*messages, {"role": "user", "content": f"question {number}"}]
 
 
-def saved(path: Path, value: object) -> Path:
+def write_json(path: Path, value: object) -> Path:
     path.write_text(json.dumps(value), encoding="utf-8")
     return path
 
 
-def rows_saved(path: Path, values: Iterable[object]) -> Path:
+def write_rows(path: Path, values: Iterable[object]) -> Path:
     text = "".join(f"{json.dumps(value)}\n" for value in values)
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def rows_in(path: Path) -> list[Any]:
+def read_rows(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 # count
 
 
-def test_text_is_counted_exactly_with_the_models_own_vocabulary(tmp_path: Path) -> None:
+def test_text_is_counted_exactly_with_the_models_vocabulary(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("word " * 4_000, encoding="utf-8")
     result = brim_command("count", tmp_path / "notes.md", "-m", "gpt-5-mini")
     assert result.stdout == f"{brim.count('word ' * 4_000, model='gpt-5-mini'):,} tokens, exact\n"
     assert result.exit_code == 0
 
 
-def test_without_a_model_a_count_is_an_estimate_and_says_with_what() -> None:
+def test_without_a_model_a_count_is_an_estimate_that_names_its_tokenizer() -> None:
     result = brim_command("count", "-", given="hello world")
     assert result.stdout == "about 2 tokens (estimated with o200k_base)\n"
 
@@ -81,23 +81,23 @@ def test_a_tokenizer_can_be_named(tokenizer: str) -> None:
 @pytest.mark.parametrize(
     "value", [CHAT, {"model": "gpt-4o", "messages": CHAT}, {"body": {"messages": CHAT}}]
 )
-def test_a_conversation_is_counted_as_one(value: object) -> None:
+def test_a_conversation_is_counted_as_messages(value: object) -> None:
     result = brim_command("count", "-", "-m", "gpt-4o", given=json.dumps(value))
     first, *parts = result.stdout.splitlines()
     assert first == f"{brim.count(CHAT, model='gpt-4o'):,} tokens, exact"
     assert [part.split()[0] for part in parts] == ["framing", "user"]
 
 
-def test_the_model_of_a_body_counts_unless_another_is_named() -> None:
+def test_an_option_overrides_the_model_of_a_body() -> None:
     body = json.dumps({"model": "gpt-4", "messages": CHAT})
     assert json.loads(brim_command("count", "-", "--json", given=body).stdout)["model"] == "gpt-4"
     other = brim_command("count", "-", "--json", "-m", "gpt-4o", given=body)
     assert json.loads(other.stdout)["tokenizer"] == "o200k_base"
 
 
-def test_parts_add_up_and_tools_count(tmp_path: Path) -> None:
-    tools = saved(tmp_path / "tools.json", TOOLS)
-    chat = saved(tmp_path / "chat.json", CHAT)
+def test_parts_add_up_and_tools_are_included(tmp_path: Path) -> None:
+    tools = write_json(tmp_path / "tools.json", TOOLS)
+    chat = write_json(tmp_path / "chat.json", CHAT)
     result = brim_command("count", chat, "-m", "gpt-4o", "--tools", tools, "--json")
     facts = json.loads(result.stdout)
     assert facts["tokens"] == sum(facts["parts"].values())
@@ -106,7 +106,7 @@ def test_parts_add_up_and_tools_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['["just", "a list"]', '{"a": 1}', "[]", "[{", "12", "[" * 99_999])
-def test_json_that_is_no_conversation_is_text(text: str) -> None:
+def test_other_json_is_counted_as_text(text: str) -> None:
     facts = json.loads(brim_command("count", "-", "--json", given=text).stdout)
     assert facts["parts"] == {"text": brim.count(text)}
 
@@ -121,10 +121,11 @@ def test_text_can_be_forced() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [talk(), {"user": "me", "messages": talk(), "tools": TOOLS, "max_tokens": 90}]
+    "value",
+    [make_chat(), {"user": "me", "messages": make_chat(), "tools": TOOLS, "max_tokens": 90}],
 )
-def test_a_conversation_comes_back_in_its_shape(tmp_path: Path, value: Any) -> None:
-    result = brim_command("fit", saved(tmp_path / "chat.json", value), *WINDOW)
+def test_a_fitted_conversation_keeps_its_shape(tmp_path: Path, value: Any) -> None:
+    result = brim_command("fit", write_json(tmp_path / "chat.json", value), *WINDOW)
     assert result.exit_code == 0
     out = json.loads(result.stdout)
     assert type(out) is type(value)
@@ -133,13 +134,13 @@ def test_a_conversation_comes_back_in_its_shape(tmp_path: Path, value: Any) -> N
     assert result.stderr == f"{request.plan}\n"
 
 
-def test_what_fits_is_not_changed() -> None:
+def test_a_conversation_that_fits_is_not_changed() -> None:
     result = brim_command("fit", "-", *WINDOW, given=json.dumps(CHAT))
     assert json.loads(result.stdout) == CHAT
     assert result.stderr == "8 of 300 tokens; nothing trimmed\n"
 
 
-def test_lines_stay_lines_and_indented_stays_indented() -> None:
+def test_the_output_is_indented_if_the_input_was() -> None:
     flat = brim_command("fit", "-", *WINDOW, given=json.dumps(CHAT))
     assert flat.stdout == json.dumps(CHAT) + "\n"
     deep = brim_command("fit", "-", *WINDOW, given=json.dumps(CHAT, indent=4))
@@ -152,19 +153,19 @@ def test_a_byte_order_mark_is_not_part_of_the_input() -> None:
 
 
 def test_options_reach_the_plan(tmp_path: Path) -> None:
-    chat = saved(tmp_path / "chat.json", talk())
+    chat = write_json(tmp_path / "chat.json", make_chat())
     plan = tmp_path / "plan.json"
     numbers = ("--reply", 50, "--keep-recent", 1, "--pin", 0, "--policy", "sliding")
     result = brim_command("fit", chat, *WINDOW, *numbers, "--plan", plan, "--dry-run")
     assert result.stdout == ""
     expected = brim.fit(
-        talk(), model="gpt-4o", window=400, reply=50, keep_recent=1, pins=[0], policy="sliding"
+        make_chat(), model="gpt-4o", window=400, reply=50, keep_recent=1, pins=[0], policy="sliding"
     )
     assert json.loads(plan.read_text(encoding="utf-8")) == expected.plan.to_dict()
     assert expected.plan.decisions[0].outcome == "kept"
 
 
-def test_a_strict_templates_rules_can_be_named() -> None:
+def test_the_rules_of_a_strict_template_can_be_selected() -> None:
     turns = json.dumps([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
     done = brim_command("fit", "-", "--window", 300, "--template", "gemma", given=turns)
     assert json.loads(done.stdout) == [{"role": "user", "content": "a\n\nb"}]
@@ -173,45 +174,45 @@ def test_a_strict_templates_rules_can_be_named() -> None:
     assert "gemma" in wrong.stderr
 
 
-def test_tools_can_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
-    chat = saved(tmp_path / "chat.json", CHAT)
+def test_tools_can_be_in_a_separate_file(tmp_path: Path) -> None:
+    chat = write_json(tmp_path / "chat.json", CHAT)
     plan = tmp_path / "plan.json"
     for tools in (TOOLS, {"tools": TOOLS}):
-        saved(tmp_path / "tools.json", tools)
+        write_json(tmp_path / "tools.json", tools)
         brim_command("fit", chat, *WINDOW, "--tools", tmp_path / "tools.json", "--plan", plan)
         before = json.loads(plan.read_text(encoding="utf-8"))["before"]
         assert before == brim.count(CHAT, model="gpt-4o", tools=TOOLS)
 
 
-def test_explain_shows_a_table_instead_of_the_line() -> None:
-    result = brim_command("fit", "-", *WINDOW, "--explain", given=json.dumps(talk()))
+def test_explain_prints_a_table_instead_of_one_line() -> None:
+    result = brim_command("fit", "-", *WINDOW, "--explain", given=json.dumps(make_chat()))
     assert "message  role" in result.stderr
     assert result.stderr.splitlines()[-1].startswith("total")
     assert isinstance(json.loads(result.stdout), list)
 
 
-def test_faults_that_came_in_are_told() -> None:
+def test_errors_in_the_input_are_reported() -> None:
     lonely = [*CHAT, {"role": "tool", "tool_call_id": "x", "content": "orphaned"}]
     result = brim_command("fit", "-", *WINDOW, given=json.dumps(lonely))
     assert "warning: message 1: " in result.stderr
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    out.write_text("what was there", encoding="utf-8")
-    refused = brim_command("fit", "-", *WINDOW, "-o", out, given=json.dumps(TOO_MUCH))
-    assert refused.exit_code == 3
-    assert out.read_text(encoding="utf-8") == "what was there"
-    written = brim_command("fit", "-", *WINDOW, "-o", out, given=json.dumps(talk()))
+    out.write_text("old content", encoding="utf-8")
+    rejected = brim_command("fit", "-", *WINDOW, "-o", out, given=json.dumps(TOO_MUCH))
+    assert rejected.exit_code == 3
+    assert out.read_text(encoding="utf-8") == "old content"
+    written = brim_command("fit", "-", *WINDOW, "-o", out, given=json.dumps(make_chat()))
     assert (written.exit_code, written.stdout) == (0, "")
-    assert json.loads(out.read_text(encoding="utf-8"))[-1] == talk()[-1]
+    assert json.loads(out.read_text(encoding="utf-8"))[-1] == make_chat()[-1]
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
 
 
 def test_a_conversation_can_be_fitted_in_its_own_file(tmp_path: Path) -> None:
-    chat = saved(tmp_path / "chat.json", talk())
+    chat = write_json(tmp_path / "chat.json", make_chat())
     assert brim_command("fit", chat, *WINDOW, "-o", chat).exit_code == 0
-    assert len(json.loads(chat.read_text(encoding="utf-8"))) < len(talk())
+    assert len(json.loads(chat.read_text(encoding="utf-8"))) < len(make_chat())
 
 
 def test_a_device_is_written_to_and_not_replaced() -> None:
@@ -267,7 +268,7 @@ def test_a_device_is_written_to_and_not_replaced() -> None:
         (["nonsense"], "", 2, "No such command"),
     ],
 )
-def test_every_end_has_its_code_and_its_reason(
+def test_every_exit_code_has_a_reason(
     arguments: list[str],
     given: bytes | str,
     code: int,
@@ -284,7 +285,7 @@ def test_every_end_has_its_code_and_its_reason(
     assert result.exception is None or isinstance(result.exception, SystemExit)
 
 
-def test_an_overflow_still_gives_the_plan_and_the_table(tmp_path: Path) -> None:
+def test_an_overflow_still_prints_the_plan_and_the_table(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     arguments = ("fit", "-", *WINDOW, "--plan", plan, "--explain")
     result = brim_command(*arguments, given=json.dumps(TOO_MUCH))
@@ -293,9 +294,9 @@ def test_an_overflow_still_gives_the_plan_and_the_table(tmp_path: Path) -> None:
     assert json.loads(plan.read_text(encoding="utf-8"))["fits"] is False
 
 
-def test_a_wrong_file_of_tools_is_the_one_that_is_named(tmp_path: Path) -> None:
+def test_an_invalid_tools_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "tools.json").write_text("?", encoding="utf-8")
-    chat = saved(tmp_path / "chat.json", CHAT)
+    chat = write_json(tmp_path / "chat.json", CHAT)
     result = brim_command("fit", chat, *WINDOW, "--tools", tmp_path / "tools.json")
     assert result.stderr.startswith(f"brim: {tmp_path / 'tools.json'}: line 1, column 1: not JSON")
     assert result.exit_code == 2
@@ -304,14 +305,17 @@ def test_a_wrong_file_of_tools_is_the_one_that_is_named(tmp_path: Path) -> None:
 # fit, JSONL
 
 
-def test_rows_are_fitted_in_place_and_summed_up(tmp_path: Path) -> None:
-    values = [CHAT, {"id": 7, "messages": talk(7)}, TOO_MUCH, {"no": "messages"}, talk(8)]
-    rows = rows_saved(tmp_path / "rows.jsonl", values)
+def test_rows_are_fitted_in_order_with_a_summary(tmp_path: Path) -> None:
+    values = [CHAT, {"id": 7, "messages": make_chat(7)}, TOO_MUCH, {"no": "messages"}, make_chat(8)]
+    rows = write_rows(tmp_path / "rows.jsonl", values)
     result = brim_command("fit", rows, *WINDOW)
     out = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 3
     assert out[0] == CHAT
-    assert out[1] == {"id": 7, "messages": brim.fit(talk(7), model="gpt-4o", window=400).messages}
+    assert out[1] == {
+        "id": 7,
+        "messages": brim.fit(make_chat(7), model="gpt-4o", window=400).messages,
+    }
     assert (out[2]["error"]["type"], out[2]["error"]["line"]) == ("ContextOverflowError", 3)
     assert out[3]["error"]["type"] == "InputError"
     assert f"{rows}: line 3: " in result.stderr
@@ -320,7 +324,7 @@ def test_rows_are_fitted_in_place_and_summed_up(tmp_path: Path) -> None:
     assert last.startswith("5 rows: 3 fitted (2 trimmed), 1 do not fit, 1 unreadable; ")
 
 
-def test_rows_that_cannot_be_read_end_with_2(tmp_path: Path) -> None:
+def test_unreadable_rows_exit_with_2(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_bytes(b'[{"role": "user", "content": "\xff"}]\n' + json.dumps(CHAT).encode())
     result = brim_command("fit", rows, *WINDOW)
@@ -329,21 +333,21 @@ def test_rows_that_cannot_be_read_end_with_2(tmp_path: Path) -> None:
     assert json.loads(result.stdout.splitlines()[1]) == CHAT
 
 
-def test_many_faults_are_told_of_in_few_lines(tmp_path: Path) -> None:
-    rows = rows_saved(tmp_path / "rows.jsonl", [{"no": i} for i in range(30)])
+def test_many_errors_are_reported_in_a_few_lines(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [{"no": i} for i in range(30)])
     result = brim_command("fit", rows, *WINDOW)
     assert len(result.stderr.splitlines()) == 12
     assert "... and 20 more" in result.stderr
 
 
-def test_an_empty_file_of_rows_is_no_fault(tmp_path: Path) -> None:
+def test_an_empty_file_of_rows_is_valid(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    result = brim_command("fit", rows_saved(tmp_path / "rows.jsonl", []), *WINDOW, "-o", out)
+    result = brim_command("fit", write_rows(tmp_path / "rows.jsonl", []), *WINDOW, "-o", out)
     assert (result.exit_code, out.read_bytes()) == (0, b"")
 
 
-def test_compressed_rows_and_standard_input_give_the_same(tmp_path: Path) -> None:
-    rows = rows_saved(tmp_path / "rows.jsonl", [talk(i) for i in range(5)])
+def test_compressed_rows_and_standard_input_give_the_same_output(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [make_chat(i) for i in range(5)])
     packed = tmp_path / "rows.jsonl.gz"
     packed.write_bytes(gzip.compress(rows.read_bytes()))
     plain = brim_command("fit", rows, *WINDOW)
@@ -352,34 +356,34 @@ def test_compressed_rows_and_standard_input_give_the_same(tmp_path: Path) -> Non
     assert brim_command("fit", "-", *WINDOW, given=packed.read_bytes()).stdout == plain.stdout
 
 
-def test_each_row_can_have_its_plan(tmp_path: Path) -> None:
-    rows = rows_saved(tmp_path / "rows.jsonl", [talk(1), CHAT])
+def test_each_row_can_have_a_plan(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [make_chat(1), CHAT])
     plans = tmp_path / "plans.jsonl"
     result = brim_command("fit", rows, *WINDOW, "--plan", plans, "--dry-run")
     assert result.stdout == ""
-    expected = [brim.fit(each, model="gpt-4o", window=400).plan for each in (talk(1), CHAT)]
-    assert rows_in(plans) == [plan.to_dict() for plan in expected]
+    expected = [brim.fit(each, model="gpt-4o", window=400).plan for each in (make_chat(1), CHAT)]
+    assert read_rows(plans) == [plan.to_dict() for plan in expected]
 
 
-def test_a_wrong_call_leaves_the_output_alone(tmp_path: Path) -> None:
-    rows = rows_saved(tmp_path / "rows.jsonl", [CHAT])
+def test_a_usage_error_does_not_change_the_output(tmp_path: Path) -> None:
+    rows = write_rows(tmp_path / "rows.jsonl", [CHAT])
     out = tmp_path / "out.jsonl"
     out.write_text("the work of a night\n", encoding="utf-8")
     assert brim_command("fit", rows, "-o", out).exit_code == 2
     assert brim_command("fit", rows, *WINDOW, "-o", rows).exit_code == 2
     assert out.read_text(encoding="utf-8") == "the work of a night\n"
-    assert rows_in(rows) == [CHAT]
+    assert read_rows(rows) == [CHAT]
 
 
 def test_thousands_of_rows_on_several_cores(tmp_path: Path) -> None:
     number = 3_000
-    rows = rows_saved(tmp_path / "rows.jsonl", (talk(i, 2) for i in range(number)))
+    rows = write_rows(tmp_path / "rows.jsonl", (make_chat(i, 2) for i in range(number)))
     out = tmp_path / "out.jsonl"
     ended = subprocess.run(
         [*BRIM, "fit", rows, *WINDOW, "-j", "2", "-o", out], capture_output=True, check=False
     )
     assert ended.returncode == 0
-    found = rows_in(out)
+    found = read_rows(out)
     assert [row[-1]["content"] for row in found] == [f"question {i}" for i in range(number)]
     assert all(brim.count(row, model="gpt-4o") <= 300 for row in found[::100])
     assert ended.stderr.decode().startswith("3,000 rows: 3,000 fitted")
@@ -388,8 +392,8 @@ def test_thousands_of_rows_on_several_cores(tmp_path: Path) -> None:
 # Interrupted
 
 
-def started(rows: int, out: Path, stdout: int | None = None) -> subprocess.Popen[bytes]:
-    """A run that has been given so many rows, waits for more, and has written some of them."""
+def start_run(rows: int, out: Path, stdout: int | None = None) -> subprocess.Popen[bytes]:
+    """Start a run that has received this many rows, waits for more, and has written some."""
     run = subprocess.Popen(
         [*BRIM, "fit", "-", *WINDOW, "-j", "2", "-o", str(out), "--plan", f"{out}.plans"],
         stdin=subprocess.PIPE,
@@ -399,7 +403,7 @@ def started(rows: int, out: Path, stdout: int | None = None) -> subprocess.Popen
     )
     assert run.stdin is not None
     for i in range(rows):
-        run.stdin.write(f"{json.dumps(talk(i, 2))}\n".encode())
+        run.stdin.write(f"{json.dumps(make_chat(i, 2))}\n".encode())
     run.stdin.flush()
     while not (out.exists() and out.stat().st_size):
         assert run.poll() is None
@@ -409,9 +413,9 @@ def started(rows: int, out: Path, stdout: int | None = None) -> subprocess.Popen
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
-    """2,000 rows, and what becomes of them."""
+    """2,000 rows, and the output for them."""
     folder = tmp_path_factory.mktemp("finished")
-    rows = rows_saved(folder / "rows.jsonl", (talk(i, 2) for i in range(2_000)))
+    rows = write_rows(folder / "rows.jsonl", (make_chat(i, 2) for i in range(2_000)))
     out = folder / "out.jsonl"
     assert brim_command("fit", rows, *WINDOW, "-j", "1", "-o", out).exit_code == 0
     return rows, out.read_bytes()
@@ -420,7 +424,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
 def test_a_killed_run_is_resumed(tmp_path: Path, finished: tuple[Path, bytes]) -> None:
     rows, whole = finished
     out, plans = tmp_path / "out.jsonl", tmp_path / "out.jsonl.plans"
-    run = started(1_800, out)
+    run = start_run(1_800, out)
     run.kill()
     run.communicate()
     before = out.read_bytes()
@@ -437,12 +441,12 @@ def test_a_killed_run_is_resumed(tmp_path: Path, finished: tuple[Path, bytes]) -
     assert again.stderr.startswith(b"0 rows: ")
 
 
-def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(
+def test_ctrl_c_leaves_complete_lines_and_explains_how_to_resume(
     tmp_path: Path, finished: tuple[Path, bytes]
 ) -> None:
     rows, whole = finished
     out = tmp_path / "out.jsonl"
-    run = started(1_800, out)
+    run = start_run(1_800, out)
     os.killpg(run.pid, signal.SIGINT)
     assert run.stderr is not None
     said = run.stderr.read().decode()
@@ -461,35 +465,35 @@ def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(
 
 def test_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
     reader, writer = os.pipe()
-    run = started(1_800, tmp_path / "out.jsonl", writer)
+    run = start_run(1_800, tmp_path / "out.jsonl", writer)
     os.close(writer)
     run.kill()
     run.communicate()
     with os.fdopen(reader, "rb") as pipe:
-        assert pipe.read() == b""  # comes to its end when the last process has let go of it
+        assert pipe.read() == b""  # ends when the last process has closed it
 
 
 def test_resuming_reports_the_errors_of_the_first_part(tmp_path: Path) -> None:
-    rows = rows_saved(tmp_path / "rows.jsonl", [TOO_MUCH, CHAT, CHAT])
+    rows = write_rows(tmp_path / "rows.jsonl", [TOO_MUCH, CHAT, CHAT])
     out = tmp_path / "out.jsonl"
     brim_command("fit", rows, *WINDOW, "-o", out)
     first, second, _ = out.read_bytes().splitlines(keepends=True)
     out.write_bytes(first + second[:5])
     assert brim_command("fit", rows, *WINDOW, "-o", out, "--resume").exit_code == 3
-    assert len(rows_in(out)) == 3
+    assert len(read_rows(out)) == 3
 
 
 def test_a_resumed_output_must_belong_to_its_input(tmp_path: Path) -> None:
-    rows = rows_saved(tmp_path / "rows.jsonl", [CHAT])
-    out = rows_saved(tmp_path / "out.jsonl", [CHAT] * 3)
+    rows = write_rows(tmp_path / "rows.jsonl", [CHAT])
+    out = write_rows(tmp_path / "out.jsonl", [CHAT] * 3)
     result = brim_command("fit", rows, *WINDOW, "-o", out, "--resume")
     assert result.exit_code == 2
     assert "has 1 rows, but the output already has 3" in result.stderr
-    assert len(rows_in(out)) == 3
+    assert len(read_rows(out)) == 3
 
 
 @pytest.mark.parametrize("command", [["fit", *WINDOW, "-j", "2"], ["count", "--text"], ["models"]])
-def test_a_closed_pipe_ends_it_quietly(command: list[str], finished: tuple[Path, bytes]) -> None:
+def test_a_closed_pipe_ends_silently(command: list[str], finished: tuple[Path, bytes]) -> None:
     name, *options = command
     file = [] if name == "models" else [str(finished[0])]
     reader, writer = os.pipe()
@@ -501,7 +505,7 @@ def test_a_closed_pipe_ends_it_quietly(command: list[str], finished: tuple[Path,
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
-def test_a_full_disk_is_named() -> None:
+def test_a_full_disk_is_reported() -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no full disk to try")
@@ -517,13 +521,13 @@ def test_a_full_disk_is_named() -> None:
 
 
 def on_terminal(columns: int, *arguments: str) -> str:
-    """What a command shows on a terminal that is its standard error only."""
+    """Return the output of a command whose standard error is a terminal."""
     return shown_on(columns, [*BRIM, *arguments], "stderr", stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize("columns", [50, 90])
-def test_a_table_is_as_wide_as_the_terminal(tmp_path: Path, columns: int) -> None:
-    chat = saved(tmp_path / "chat.json", talk())
+def test_a_table_fits_the_width_of_the_terminal(tmp_path: Path, columns: int) -> None:
+    chat = write_json(tmp_path / "chat.json", make_chat())
     shown = on_terminal(columns, "fit", str(chat), *WINDOW, "--explain").splitlines()
     assert columns - 30 < max(map(len, shown)) <= columns
 
@@ -546,7 +550,7 @@ def test_models_are_listed() -> None:
     assert line.split()[1:5] == ["400,000", "272,000", "128,000", "o200k_base"]
 
 
-def test_models_for_programs() -> None:
+def test_models_can_be_printed_as_json() -> None:
     known = json.loads(brim_command("models", "--json").stdout)
     assert len(known) > 50
     numbers = [m[key] for m in known for key in ("context", "largest_input", "largest_output")]
@@ -554,7 +558,7 @@ def test_models_for_programs() -> None:
     assert None in numbers
 
 
-def test_one_model_in_detail_says_which_name_was_found() -> None:
+def test_details_of_a_model_name_the_catalog_entry() -> None:
     result = brim_command("models", "openai/gpt-4o-2024-08-06")
     assert result.stdout.startswith("gpt-4o, found for openai/gpt-4o-2024-08-06\n")
     assert "context         128,000 tokens" in result.stdout
@@ -569,7 +573,7 @@ def test_one_model_in_detail_says_which_name_was_found() -> None:
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["count", "-h"], ["fit", "-h"], ["models", "-h"]]
 )
-def test_help_teaches(arguments: list[str]) -> None:
+def test_help_has_examples(arguments: list[str]) -> None:
     result = brim_command(*arguments)
     assert result.exit_code == 0
     assert result.stdout.startswith("Usage: brim ")

@@ -1,4 +1,4 @@
-"""`brim cost`: what the shell and the gateway have spent, in sums, in bars and row by row."""
+"""`brim cost`: spending of the shell and the gateway as totals, bars and rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNPRICED = make_charge(0, tokens=900)._replace(is_unpriced=True)
 
 @pytest.fixture
 def team(office: Office) -> Office:
-    """Two keys that have spent on three days, one of them through a gateway that died."""
+    """Two keys with spending on three days; one gateway crashed."""
     alice, ci = office.key("alice"), office.key("ci", "--project", "web")
     office.spend(alice, make_charge(1_000_000, tokens=100), MONDAY)
     office.spend(ci, make_charge(500_000, tokens=40), MONDAY)
@@ -50,14 +50,14 @@ def shell_costs(office: Office) -> Office:
 
 
 def cells(text: str) -> list[list[str]]:
-    """A table; columns are two blanks apart."""
+    """Return the cells of a table whose columns are separated by two or more spaces."""
     return [re.split(r"\s{2,}", line) for line in text.splitlines()]
 
 
-# Sums
+# Totals
 
 
-def test_the_shells_spending_by_day_and_model(shell_costs: Office) -> None:
+def test_shell_spending_is_grouped_by_day_and_model(shell_costs: Office) -> None:
     assert cells(shell_costs.brim("cost").stdout) == [
         ["day", "model", "calls", "prompt", "cached", "completion", "cost"],
         [MONDAY, "fast", "1", "100", "20", "10", "$0.2500"],
@@ -69,7 +69,7 @@ def test_the_shells_spending_by_day_and_model(shell_costs: Office) -> None:
     assert (total["input"], total["output"], total["estimated"]) == (400, 40, True)
 
 
-def test_the_gateways_spending_by_day_and_key(team: Office) -> None:
+def test_gateway_spending_is_grouped_by_day_and_key(team: Office) -> None:
     *table, note = team.brim("cost", "--gateway").stdout.splitlines()
     assert cells("\n".join(table)) == [
         ["day", "key", "requests", "prompt", "cached", "completion", "cost"],
@@ -92,22 +92,22 @@ def test_the_gateways_spending_by_day_and_key(team: Office) -> None:
         ("day", {MONDAY: "1.5", TUESDAY: "0", FRIDAY: "2"}),
     ],
 )
-def test_sums_for_programs(team: Office, by: str, expected: dict[str, str]) -> None:
-    told = json.loads(team.brim("cost", "--gateway", "--by", by, "--json").stdout)
-    assert told["of"] == "gateway"
-    assert {row[by]: row["cost"] for row in told["rows"]} == expected
-    assert Decimal(told["total"]["cost"]) == sum(map(Decimal, expected.values()))
-    assert (told["total"]["at_least"], told["total"]["presumed"]) == (True, 1)
+def test_totals_can_be_printed_as_json(team: Office, by: str, expected: dict[str, str]) -> None:
+    report = json.loads(team.brim("cost", "--gateway", "--by", by, "--json").stdout)
+    assert report["of"] == "gateway"
+    assert {row[by]: row["cost"] for row in report["rows"]} == expected
+    assert Decimal(report["total"]["cost"]) == sum(map(Decimal, expected.values()))
+    assert (report["total"]["at_least"], report["total"]["presumed"]) == (True, 1)
 
 
-def test_both_days_count(team: Office) -> None:
-    told = team.brim("cost", "--by", "key", "--since", MONDAY, "--until", TUESDAY, "--json")
-    sums = json.loads(told.stdout)
+def test_both_days_of_a_range_are_included(team: Office) -> None:
+    report = team.brim("cost", "--by", "key", "--since", MONDAY, "--until", TUESDAY, "--json")
+    sums = json.loads(report.stdout)
     assert (sums["since"], sums["until"]) == (MONDAY, TUESDAY)
     assert (sums["total"]["requests"], sums["total"]["cost"]) == (3, "1.5")
 
 
-def test_keys_that_had_the_same_name_are_told_apart(office: Office) -> None:
+def test_keys_with_the_same_name_are_distinguished(office: Office) -> None:
     old = office.key("alice")
     office.spend(old, make_charge(1_000_000), MONDAY)
     office.brim("keys", "revoke", "alice")
@@ -121,18 +121,18 @@ def test_keys_that_had_the_same_name_are_told_apart(office: Office) -> None:
 def test_costs_of_shell_and_gateway_are_never_added_up(shell_costs: Office) -> None:
     key = shell_costs.key("alice")
     shell_costs.spend(key, make_charge(1_000_000), MONDAY)
-    asked: list[tuple[str, ...]] = [(), ("--gateway",), ("--store", str(shell_costs.file))]
-    told = [json.loads(shell_costs.brim("cost", *words, "--json").stdout) for words in asked]
-    assert [each["total"]["cost"] for each in told] == ["0.25", "1", "1"]
+    options: list[tuple[str, ...]] = [(), ("--gateway",), ("--store", str(shell_costs.file))]
+    report = [json.loads(shell_costs.brim("cost", *words, "--json").stdout) for words in options]
+    assert [each["total"]["cost"] for each in report] == ["0.25", "1", "1"]
 
 
-def test_nothing_spent_says_where_else_to_look(office: Office) -> None:
+def test_an_empty_report_names_the_other_option(office: Office) -> None:
     assert "--gateway" in office.brim("cost").stdout
     assert office.brim("cost", "--gateway").stdout == "No spending was recorded.\n"
     assert not office.file.exists(), "reading creates no store"
 
 
-def test_a_name_cannot_talk_to_the_terminal(office: Office) -> None:
+def test_control_characters_in_names_are_removed(office: Office) -> None:
     office.spend(office.key("alice"), make_charge(1), MONDAY, model="\x1b[2Jgpt\x07")
     for words in (("--by", "key", "--by", "model"), ("--gateway", "--by", "model", "--plot")):
         shown = office.brim("cost", *words).stdout
@@ -143,7 +143,7 @@ def test_a_name_cannot_talk_to_the_terminal(office: Office) -> None:
 # Bars
 
 
-def test_bars_stand_for_the_sums(team: Office) -> None:
+def test_bars_are_proportional_to_the_totals(team: Office) -> None:
     shown = team.brim("cost", "--gateway", "--plot").stdout.splitlines()
     lengths = {line[:10].strip(): line.count("█") for line in shown[:-2]}
     assert list(lengths) == [MONDAY, TUESDAY, "2026-03-04", "2026-03-05", FRIDAY]
@@ -153,19 +153,19 @@ def test_bars_stand_for_the_sums(team: Office) -> None:
     assert max(map(len, shown)) == 80
 
 
-def test_who_spends_most_stands_first(team: Office) -> None:
+def test_the_largest_spender_is_first(team: Office) -> None:
     shown = team.brim("cost", "--by", "key", "--plot").stdout.splitlines()
     assert [line.split()[0] for line in shown[:3]] == ["alice", "ci", "total"]
 
 
-def test_where_no_price_is_known_the_bars_are_of_tokens(office: Office) -> None:
+def test_without_prices_bars_show_tokens(office: Office) -> None:
     office.spend(office.key("alice"), UNPRICED, MONDAY)
     assert re.fullmatch(
         r"2026-03-02  █+  900 tokens\n", office.brim("cost", "--gateway", "--plot").stdout
     )
 
 
-def test_a_screen_without_blocks_gets_plain_signs() -> None:
+def test_plain_bars_use_ascii() -> None:
     bars = [Bar("a", Decimal(8), "8"), Bar("b", Decimal(4), "4"), Bar("c", Decimal(0), "0")]
     assert draw_bars(bars, 26, plain=True) == [
         "a  " + "#" * 20 + "  8",
@@ -174,7 +174,7 @@ def test_a_screen_without_blocks_gets_plain_signs() -> None:
     ]
 
 
-def test_what_is_not_nothing_can_be_seen() -> None:
+def test_a_small_amount_has_a_visible_bar() -> None:
     bars = [Bar("a", Decimal(1_000_000), ""), Bar("b", Decimal(1), "")]
     assert "▏" in draw_bars(bars, 40, plain=False)[1]
     assert "#" in draw_bars(bars, 40, plain=True)[1]
@@ -186,24 +186,24 @@ def test_a_long_label_leaves_room_for_its_bar() -> None:
     assert "█" * 10 in line
 
 
-def test_a_long_time_without_anything_takes_one_line() -> None:
+def test_a_long_idle_time_takes_one_line() -> None:
     bars = [Bar(day, Decimal(1), "") for day in ("2026-01-01", "2026-01-03", "2026-03-01")]
     labels = [bar.label for bar in fill_idle_days(bars)]
     assert labels == ["2026-01-01", "2026-01-02", "2026-01-03", "56 days", "2026-03-01"]
 
 
 @pytest.mark.parametrize(
-    ("also", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+    ("also", "has_colors"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
-def test_colours_are_for_terminals_that_want_them(
-    team: Office, also: dict[str, str], is_coloured: bool
+def test_colors_are_used_only_on_terminals_that_support_them(
+    team: Office, also: dict[str, str], has_colors: bool
 ) -> None:
     shown = team.on_terminal(80, "cost", "--gateway", "--plot", also=also)
-    assert ("\x1b[" in shown) == is_coloured
+    assert ("\x1b[" in shown) == has_colors
     assert "█" in shown
 
 
-def test_an_output_without_blocks_is_noticed(team: Office) -> None:
+def test_an_ascii_terminal_gets_ascii_bars(team: Office) -> None:
     ascii_only = {"PYTHONIOENCODING": "ascii"}
     shown = team.on_terminal(80, "cost", "--gateway", "--plot", also=ascii_only)
     assert "#" * 20 in shown
@@ -211,16 +211,16 @@ def test_an_output_without_blocks_is_noticed(team: Office) -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80])
-def test_a_bill_is_no_wider_than_the_terminal(team: Office, columns: int) -> None:
+def test_a_report_fits_the_width_of_the_terminal(team: Office, columns: int) -> None:
     for words in (("--gateway",), ("--by", "key", "--plot")):
         shown = team.on_terminal(columns, "cost", *words, also={"NO_COLOR": "1"}).splitlines()
         assert max(map(len, shown)) <= columns
 
 
-# Row by row
+# Rows
 
 
-def test_rows_of_the_ledger_as_a_table(team: Office) -> None:
+def test_ledger_rows_can_be_printed_as_csv(team: Office) -> None:
     rows = list(csv.DictReader(StringIO(team.brim("cost", "--gateway", "--rows").stdout)))
     assert [(row["day"], row["key"], row["cost"], row["state"]) for row in rows] == [
         (MONDAY, "alice", "1", "settled"),
@@ -231,14 +231,14 @@ def test_rows_of_the_ledger_as_a_table(team: Office) -> None:
     assert rows[0]["time"] == f"{MONDAY}T12:00:00+00:00"
 
 
-def test_rows_of_the_ledger_for_programs(team: Office) -> None:
-    told = team.brim("cost", "--gateway", "--rows", "--json", "--since", TUESDAY).stdout
-    rows = [json.loads(line) for line in told.splitlines()]
+def test_ledger_rows_can_be_printed_as_json(team: Office) -> None:
+    report = team.brim("cost", "--gateway", "--rows", "--json", "--since", TUESDAY).stdout
+    rows = [json.loads(line) for line in report.splitlines()]
     assert [(row["id"], row["cost"]) for row in rows] == [("request-3", None), ("request-4", "2")]
     assert {row["counted"] for row in rows} == {False}
 
 
-def test_calls_of_the_shell_one_by_one(shell_costs: Office) -> None:
+def test_shell_calls_can_be_printed_as_rows(shell_costs: Office) -> None:
     table = list(csv.DictReader(StringIO(shell_costs.brim("cost", "--rows").stdout)))
     assert [(row["model"], row["cost"]) for row in table] == [("fast", "0.25"), ("own", "")]
     lines = shell_costs.brim("cost", "--rows", "--json").stdout.splitlines()
@@ -252,16 +252,16 @@ def test_an_empty_ledger_still_has_a_header(office: Office) -> None:
     assert office.brim("cost", "--gateway", "--rows", "--json").stdout == ""
 
 
-def test_a_spreadsheet_is_given_no_formula(office: Office) -> None:
+def test_formulas_are_escaped_in_csv(office: Office) -> None:
     evil = "=HYPERLINK(1)"
     office.spend(office.key("alice"), make_charge(1), MONDAY, model=evil)
     (row,) = csv.DictReader(StringIO(office.brim("cost", "--gateway", "--rows").stdout))
     assert row["model"] == f"'{evil}"
-    told = json.loads(office.brim("cost", "--gateway", "--rows", "--json").stdout)
-    assert told["model"] == evil
+    report = json.loads(office.brim("cost", "--gateway", "--rows", "--json").stdout)
+    assert report["model"] == evil
 
 
-def test_a_terminal_is_told_nothing_that_it_obeys(office: Office) -> None:
+def test_control_characters_in_rows_are_replaced(office: Office) -> None:
     evil = "gpt\x1b]0;owned\x07\x9b31m\x7f–ü"
     office.spend(office.key("alice"), make_charge(1), MONDAY, model=evil)
     table = office.brim("cost", "--gateway", "--rows").stdout
@@ -274,7 +274,7 @@ def test_a_terminal_is_told_nothing_that_it_obeys(office: Office) -> None:
     assert json.loads(lines)["model"] == evil
 
 
-# Words
+# Days and errors
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_terminal_is_told_nothing_that_it_obeys(office: Office) -> None:
         ("2025-12-31", "2025-12-31"),
     ],
 )
-def test_days_as_people_say_them(words: str, day: str) -> None:
+def test_days_can_be_words_or_dates(words: str, day: str) -> None:
     assert parse_day(words, date(2026, 3, 4)).isoformat() == day
 
 
@@ -312,7 +312,7 @@ def test_days_as_people_say_them(words: str, day: str) -> None:
         ("--gateway --since today --until 2d", "is after --until"),
     ],
 )
-def test_every_wrong_call_is_told_in_a_sentence(office: Office, words: str, reason: str) -> None:
+def test_invalid_arguments_are_reported(office: Office, words: str, reason: str) -> None:
     ended = office.brim("cost", *words.split())
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert reason in ended.stderr

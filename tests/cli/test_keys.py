@@ -1,4 +1,4 @@
-"""`brim keys`: a key is shown once, caps stand beside what is spent, errors are sentences."""
+"""`brim keys`: creates, lists and revokes keys, and sets caps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAILY = Cap(5_000_000, "dollars", "day")
 
 
 @pytest.mark.parametrize("quiet", [(), ("--quiet",)])
-def test_the_key_alone_is_on_standard_output(office: Office, quiet: tuple[str, ...]) -> None:
+def test_standard_output_is_only_the_key(office: Office, quiet: tuple[str, ...]) -> None:
     made = office.brim("keys", "add", "alice", "--cap", "5/day", *quiet)
     assert made.exit_code == 0
     secret = made.stdout.removesuffix("\n")
@@ -37,14 +37,14 @@ def test_the_key_alone_is_on_standard_output(office: Office, quiet: tuple[str, .
     assert access.caps == ((key_scope(access.key.id), DAILY),)
 
 
-def test_a_key_is_nowhere_on_disk(office: Office) -> None:
+def test_a_key_is_not_stored_on_disk(office: Office) -> None:
     secret = office.brim("keys", "add", "alice", "-q").stdout.strip()
     for file in office.folder.rglob("*"):
         if file.is_file():
             assert secret.removeprefix(KEY_PREFIX).encode() not in file.read_bytes()
 
 
-def test_it_is_said_what_to_set_for_which_client(office: Office) -> None:
+def test_a_new_key_is_printed_with_client_settings(office: Office) -> None:
     said = office.brim("keys", "add", "alice", "--project", "web").stderr
     assert "OPENAI_BASE_URL=http://127.0.0.1:8484/v1 OPENAI_API_KEY=" in said
     assert "ANTHROPIC_BASE_URL=http://127.0.0.1:8484 ANTHROPIC_API_KEY=" in said
@@ -52,14 +52,14 @@ def test_it_is_said_what_to_set_for_which_client(office: Office) -> None:
     assert "brim keys cap alice 5/day" in said
 
 
-def test_an_operators_key_is_for_the_page(office: Office) -> None:
+def test_an_operator_key_is_for_the_dashboard(office: Office) -> None:
     said = office.brim("keys", "add", "boss", "--operator").stderr
     assert "opens the dashboard at http://127.0.0.1:8484/" in said
     assert "API_KEY" not in said
     assert "operator" in office.brim("keys").stdout
 
 
-def test_a_key_for_programs(office: Office) -> None:
+def test_a_key_can_be_printed_as_json(office: Office) -> None:
     made = office.brim("keys", "add", "ci", "--project", "web", "--cap", "2Mtokens/day", "--json")
     facts = json.loads(made.stdout)
     assert (facts["name"], facts["project"], facts["operator"]) == ("ci", "web", False)
@@ -74,7 +74,7 @@ def test_a_key_for_programs(office: Office) -> None:
 # list
 
 
-def test_caps_are_listed_with_what_is_spent_and_what_is_reserved(office: Office) -> None:
+def test_caps_are_listed_with_spent_and_reserved_amounts(office: Office) -> None:
     key = office.key("alice", "--cap", "5/day", "--cap", "1k tokens")
     daily, total = (key_scope(key.id), DAILY), (key_scope(key.id), Cap(1_000, "tokens"))
     office.spend(key, make_charge(1_250_000, tokens=400), caps=(daily, total))
@@ -89,17 +89,17 @@ def test_caps_are_listed_with_what_is_spent_and_what_is_reserved(office: Office)
     ]
 
 
-def test_what_was_spent_yesterday_does_not_stand_against_today(office: Office) -> None:
+def test_a_daily_cap_ignores_yesterdays_spending(office: Office) -> None:
     key = office.key("alice", "--cap", "5/day")
     office.spend(key, make_charge(1_250_000), "2026-03-01", caps=((key_scope(key.id), DAILY),))
     assert "$0.00 of $5/day" in office.brim("keys").stdout
 
 
-def test_without_keys_it_is_said_how_to_make_one(office: Office) -> None:
+def test_an_empty_list_explains_how_to_create_a_key(office: Office) -> None:
     assert "~/accounts.sqlite3. Create one with `brim keys add NAME`" in office.brim("keys").stdout
 
 
-def test_a_revoked_key_is_listed_only_when_all_are_wanted(office: Office) -> None:
+def test_revoked_keys_are_listed_only_on_request(office: Office) -> None:
     ended = office.key("alice")
     assert office.brim("keys", "revoke", "alice").stdout == f"Revoked alice ({ended.id}).\n"
     new = office.key("alice")
@@ -114,7 +114,7 @@ def test_a_revoked_key_is_listed_only_when_all_are_wanted(office: Office) -> Non
 # cap
 
 
-def test_caps_take_the_place_of_those_that_were(office: Office) -> None:
+def test_new_caps_replace_the_old_ones(office: Office) -> None:
     key = office.key("alice", "--cap", "5/day")
     shown = office.brim("keys", "cap", "alice", "50/month", "2M tokens")
     assert shown.stdout == "alice: $0.00 of $50/month; 0 of 2,000,000 tokens\n"
@@ -128,7 +128,7 @@ def test_caps_take_the_place_of_those_that_were(office: Office) -> None:
     assert office.brim("keys", "cap").stdout == "There are no caps.\n"
 
 
-def test_projects_and_all_keys_have_caps_of_their_own(office: Office) -> None:
+def test_projects_and_all_keys_together_can_have_caps(office: Office) -> None:
     office.key("ci", "--project", "web")
     office.brim("keys", "cap", "--project", "web", "200/month")
     office.brim("keys", "cap", "--all-keys", "1000/month")
@@ -145,7 +145,7 @@ def test_projects_and_all_keys_have_caps_of_their_own(office: Office) -> None:
     assert listed[0]["caps"][0]["cap"] == "200"
 
 
-def test_caps_are_listed_by_key_then_by_project_then_for_all(office: Office) -> None:
+def test_caps_are_listed_for_keys_then_projects_then_all(office: Office) -> None:
     for name in ("zoe", "adam", "gone"):
         office.key(name, "--project", f"{name}s", "--cap", "5/day")
     office.brim("keys", "revoke", "gone")
@@ -193,7 +193,7 @@ def test_a_project_without_keys_causes_a_warning(office: Office) -> None:
         ("add ci --cap 5M/day", "Did you mean 5M tokens/day?"),
     ],
 )
-def test_every_wrong_call_is_told_in_a_sentence(office: Office, words: str, reason: str) -> None:
+def test_invalid_arguments_are_reported(office: Office, words: str, reason: str) -> None:
     office.key("alice")
     office.key("boss", "--operator")
     before = office.brim("keys", "list", "--json").stdout
@@ -245,7 +245,7 @@ def store(request: pytest.FixtureRequest, empty_store: EmptyStore) -> str:
 
 
 async def spent(store: str, id: str) -> None:
-    """A dollar and a quarter, against the cap of a day."""
+    """Record 1.25 dollars against a daily cap."""
     account_store = create_store(store, Path())
     await account_store.open()
     key = ApiKey(id, "alice", "web")
@@ -260,7 +260,7 @@ async def spent(store: str, id: str) -> None:
     await account_store.close()
 
 
-def test_every_store_can_be_worked_with(office: Office, store: str) -> None:
+def test_the_commands_work_with_every_store(office: Office, store: str) -> None:
     def brim(*words: str) -> str:
         ended = office.brim(*words, "--store", store)
         assert ended.exit_code == 0, ended.output
@@ -285,7 +285,7 @@ def test_every_store_can_be_worked_with(office: Office, store: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["postgresql", "redis"])
 @pytest.mark.parametrize("words", ["keys", "keys add alice", "cost"])
-def test_a_store_that_is_away_is_named_without_its_password(
+def test_an_unavailable_store_is_named_without_its_password(
     office: Office, scheme: str, words: str
 ) -> None:
     office.environment["BRIM_GATEWAY__STORE"] = f"{scheme}://brim:hush@127.0.0.1:1/0"
@@ -300,9 +300,7 @@ def test_a_store_that_is_away_is_named_without_its_password(
 @pytest.mark.parametrize(
     "store", ["postgresql://brim:hush[ss@h/db", "redis://brim:hush[ss@h/0", "redis://:hush@h:99999"]
 )
-def test_a_url_that_cannot_be_read_is_told_in_a_sentence(
-    office: Office, store: str, words: str
-) -> None:
+def test_an_invalid_store_url_is_reported(office: Office, store: str, words: str) -> None:
     office.environment["BRIM_GATEWAY__STORE"] = store
     upstream = ("--upstream", "http://127.0.0.1:1/v1") if words == "serve" else ()
     ended = office.brim(*words.split(), *upstream)
@@ -327,7 +325,7 @@ def test_the_password_of_a_store_is_not_shown(office: Office, address: str, show
 
 
 @pytest.mark.parametrize("columns", [50, 80])
-def test_a_list_is_as_wide_as_the_terminal(office: Office, columns: int) -> None:
+def test_a_list_fits_the_width_of_the_terminal(office: Office, columns: int) -> None:
     office.key("alice", "--project", "web", "--cap", "5/day", "--cap", "50/month", "--cap", "1000")
     shown = office.on_terminal(columns, "keys").splitlines()
     assert max(map(len, shown)) <= columns
@@ -341,7 +339,7 @@ def test_a_list_is_as_wide_as_the_terminal(office: Office, columns: int) -> None
 
 
 @pytest.mark.parametrize("words", ["keys", "keys add", "keys cap", "cost"])
-def test_help_teaches(office: Office, words: str) -> None:
+def test_help_has_examples(office: Office, words: str) -> None:
     told = office.brim(*words.split(), "--help").stdout
     assert told.startswith(f"Usage: brim {words} ")
     assert told.count(f"brim {words} ") >= 3  # examples

@@ -27,12 +27,12 @@ from brim.errors import ConfigError, InputError
 from brim.models.pricing import Price
 
 
-def written(path: Path, text: str) -> Path:
+def write(path: Path, text: str) -> Path:
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def loaded(
+def load_config(
     user: Path | None = None,
     project: Path | None = None,
     environment: dict[str, str] | None = None,
@@ -50,17 +50,17 @@ def loaded(
 
 def problems_of(tmp_path: Path, text: str) -> list[str]:
     """Return the problems of a file with this text, without its path."""
-    file = written(tmp_path / "config.toml", text)
+    file = write(tmp_path / "config.toml", text)
     with pytest.raises(ConfigError) as caught:
-        loaded(file)
+        load_config(file)
     return [problem.removeprefix(f"{file}:") for problem in caught.value.problems]
 
 
 # Layers
 
 
-def test_with_nothing_set_everything_is_at_its_default() -> None:
-    found = loaded()
+def test_without_sources_every_setting_has_its_default() -> None:
+    found = load_config()
     assert found.config == Config()
     assert set(found.sources.values()) == {"default"}
     assert found.config.context.policy == "steady"
@@ -69,15 +69,15 @@ def test_with_nothing_set_everything_is_at_its_default() -> None:
     assert found.config.goal.max_steps == 25
 
 
-def test_each_layer_goes_before_the_one_below_key_by_key(tmp_path: Path) -> None:
-    user = written(
+def test_each_source_overrides_the_previous_one_key_by_key(tmp_path: Path) -> None:
+    user = write(
         tmp_path / "config.toml",
         '[context]\npolicy = "thrift"\nmax_turns = 10\nkeep_recent = 1\n[project]\ndepth = 9\n',
     )
-    project = written(
+    project = write(
         tmp_path / ".brim.toml", '[context]\npolicy = "sliding"\nmax_turns = 20\nkeep_recent = 2\n'
     )
-    found = loaded(
+    found = load_config(
         user,
         project,
         {"BRIM_CONTEXT__POLICY": "rolling", "BRIM_CONTEXT__MAX_TURNS": "30", "BRIM_DATA": "/x"},
@@ -95,17 +95,17 @@ def test_each_layer_goes_before_the_one_below_key_by_key(tmp_path: Path) -> None
     assert found.sources["project.depth"] == f"{user}:6"
 
 
-def test_a_model_of_the_user_is_refined_by_the_project(tmp_path: Path) -> None:
-    user = written(
+def test_a_project_can_override_settings_of_a_users_model(tmp_path: Path) -> None:
+    user = write(
         tmp_path / "config.toml",
         '[models."gpt-4.1"]\nendpoint = "https://api.openai.com/v1"\nkey_env = "OPENAI_API_KEY"\n'
         'headers = { A = "1", B = "2" }\nprice.input = 0.1\n',
     )
-    project = written(
+    project = write(
         tmp_path / ".brim.toml",
         '[models."gpt-4.1"]\nwindow = 1000\nheaders.B = "3"\nprice = { output = 2 }\n',
     )
-    found = loaded(user, project, {"BRIM_MODELS__GPT_4_1__REPLY": "50"})
+    found = load_config(user, project, {"BRIM_MODELS__GPT_4_1__REPLY": "50"})
     model = found.config.models["gpt-4.1"]
     assert model.endpoint == "https://api.openai.com/v1"
     assert (model.window, model.reply, model.timeout, model.format) == (1000, 50, 600.0, "openai")
@@ -141,10 +141,10 @@ def test_a_model_of_the_user_is_refined_by_the_project(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_variables_set_what_they_are_named_after(
+def test_variables_set_the_key_in_their_name(
     variable: str, value: str, key: str, expected: object
 ) -> None:
-    found = loaded(environment={variable: value})
+    found = load_config(environment={variable: value})
     assert found.settings[key].value == expected
     assert found.sources[key] == (variable if value else "default")
 
@@ -167,28 +167,28 @@ def test_variables_set_what_they_are_named_after(
         ("BRIM_MODELS__FAST", "y", "models.fast must be a table of its own, [models.NAME]"),
     ],
 )
-def test_a_wrong_variable_is_named(variable: str, value: str, said: str) -> None:
+def test_an_invalid_variable_is_named(variable: str, value: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        loaded(environment={variable: value})
+        load_config(environment={variable: value})
     assert str(caught.value).startswith(f"{variable}: {said}")
 
 
-def test_variables_of_others_are_let_be() -> None:
+def test_other_variables_are_ignored() -> None:
     environment = {"BRIM_STATE": "/s", "BRIM_OTHER__THING": "1", "BRIM_COST": "3", "PATH": "/bin"}
-    assert loaded(environment=environment).config == Config()
+    assert load_config(environment=environment).config == Config()
 
 
 @pytest.mark.parametrize("key", ["context.polcy", "polcy"])
-def test_a_wrong_flag_is_named(key: str) -> None:
+def test_an_invalid_flag_is_named(key: str) -> None:
     with pytest.raises(ConfigError, match=r"^--polcy: .*Did you mean context\.policy\?"):
-        loaded(flags={key: "x"})
+        load_config(flags={key: "x"})
 
 
-def test_a_wrong_upstream_is_named_by_its_flag() -> None:
+def test_an_invalid_upstream_is_reported_with_its_flag() -> None:
     with pytest.raises(
         ConfigError, match=r"^--upstream: upstreams\.default\.endpoint must be a URL"
     ):
-        loaded(flags={"upstreams.default.endpoint": "nonsense"})
+        load_config(flags={"upstreams.default.endpoint": "nonsense"})
 
 
 # What is wrong
@@ -275,7 +275,7 @@ def test_a_wrong_upstream_is_named_by_its_flag() -> None:
         ("[a]\n[a]", "2: not TOML, column 3: Cannot declare "),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line_and_the_nearest_right_one(
+def test_problems_have_a_line_and_the_nearest_valid_key(
     tmp_path: Path, text: str, said: str
 ) -> None:
     (problem,) = problems_of(tmp_path, text)
@@ -283,12 +283,12 @@ def test_what_is_wrong_is_named_with_its_line_and_the_nearest_right_one(
 
 
 @pytest.mark.parametrize("value", ["nonsense", "ftp://h", "http://", "http://u:p@h", "http://a b"])
-def test_an_endpoint_looks_like_an_address(tmp_path: Path, value: str) -> None:
+def test_an_endpoint_must_be_a_url(tmp_path: Path, value: str) -> None:
     (problem,) = problems_of(tmp_path, f"models.f.endpoint = '{value}'")
     assert problem.startswith("1: models.f.endpoint must be a URL such as http://127.0.0.1")
 
 
-def test_nothing_stands_behind_the_path_of_an_endpoint(tmp_path: Path) -> None:
+def test_an_endpoint_has_no_query_or_fragment(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path, "models.f.endpoint = 'http://h/v1?key=SECRET'")
     assert problem == "1: models.f.endpoint must be a URL without a query or fragment"
 
@@ -311,7 +311,7 @@ def test_nothing_stands_behind_the_path_of_an_endpoint(tmp_path: Path) -> None:
         "/v1//*",
     ],
 )
-def test_a_passed_path_is_nothing_but_a_path(tmp_path: Path, path: str) -> None:
+def test_a_passthrough_path_is_only_a_path(tmp_path: Path, path: str) -> None:
     (problem,) = problems_of(tmp_path, f"gateway.passthrough_paths = ['/v1/files', '{path}']")
     assert problem.startswith(
         "1: gateway.passthrough_paths must be a list of paths such as /v1/embed"
@@ -325,11 +325,11 @@ def test_a_passed_path_is_nothing_but_a_path(tmp_path: Path, path: str) -> None:
         ("['openai', 'responses', 'openai']", ("openai", "responses")),
     ],
 )
-def test_an_upstream_speaks_one_format_or_several(
+def test_an_upstream_has_one_format_or_several(
     tmp_path: Path, given: str, formats: tuple[str, ...]
 ) -> None:
     text = f"[upstreams.a]\nendpoint = 'http://h'\nformat = {given}\n"
-    found = loaded(written(tmp_path / "config.toml", text))
+    found = load_config(write(tmp_path / "config.toml", text))
     assert found.config.upstreams["a"].format == formats
 
 
@@ -341,13 +341,13 @@ def test_an_upstream_speaks_one_format_or_several(
         ("http://127.0.0.1:8080/v1", ("openai",)),
     ],
 )
-def test_a_well_known_host_tells_what_it_speaks(endpoint: str, formats: tuple[str, ...]) -> None:
+def test_the_formats_of_known_hosts_are_known(endpoint: str, formats: tuple[str, ...]) -> None:
     assert config.UpstreamConfig(endpoint).formats == formats
     assert config.UpstreamConfig(endpoint, format=("responses",)).formats == ("responses",)
 
 
-def test_an_upstream_can_come_from_the_environment_alone() -> None:
-    found = loaded(
+def test_variables_alone_can_configure_an_upstream() -> None:
+    found = load_config(
         environment={
             "BRIM_UPSTREAMS__OPENAI__ENDPOINT": "https://api.openai.com/v1",
             "BRIM_UPSTREAMS__OPENAI__FORMAT": "responses",
@@ -359,18 +359,18 @@ def test_an_upstream_can_come_from_the_environment_alone() -> None:
     assert (upstream.format, upstream.models) == (("responses",), ("gpt-5*",))
 
 
-def test_the_names_of_templates_are_known(tmp_path: Path) -> None:
+def test_an_unknown_template_is_reported(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path, "models.f.template = 'mistrl'")
     assert problem.endswith("did you mean mistral?")
-    file = written(tmp_path / "config.toml", "models.f.template = 'Gemma'")
-    assert loaded(file).config.models["f"].template == "gemma"
+    file = write(tmp_path / "config.toml", "models.f.template = 'Gemma'")
+    assert load_config(file).config.models["f"].template == "gemma"
 
 
-def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
-    user = written(tmp_path / "config.toml", "context.policy = 1\ngoal.max_steps = 0\n")
-    project = written(tmp_path / ".brim.toml", "zzz")
+def test_all_problems_are_reported_together(tmp_path: Path) -> None:
+    user = write(tmp_path / "config.toml", "context.policy = 1\ngoal.max_steps = 0\n")
+    project = write(tmp_path / ".brim.toml", "zzz")
     with pytest.raises(ConfigError) as caught:
-        loaded(user, project, {"BRIM_COUNT__SERVER": "on"}, {"cost.warn_at_tokens": 0})
+        load_config(user, project, {"BRIM_COUNT__SERVER": "on"}, {"cost.warn_at_tokens": 0})
     places = [problem.partition(": ")[0] for problem in caught.value.problems]
     own = [f"{user}:1", f"{user}:2"]
     assert sorted(places) == sorted(
@@ -393,33 +393,35 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         "upstreams.f.endpoint = 'http://me:SECRET@h'",
     ],
 )
-def test_no_secret_is_repeated(tmp_path: Path, text: str) -> None:
+def test_problems_never_contain_secrets(tmp_path: Path, text: str) -> None:
     assert "SECRET" not in "".join(problems_of(tmp_path, text))
 
 
-def test_a_long_value_is_not_repeated_whole(tmp_path: Path) -> None:
+def test_a_long_value_is_abbreviated_in_a_problem(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path, f"context.policy = '{'x' * 5000}'")
     assert len(problem) < 200
 
 
-def test_a_file_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf8_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_bytes(b"# one\n# two \xff\n")
     with pytest.raises(ConfigError, match=r":2: the file is not UTF-8"):
-        loaded(file)
+        load_config(file)
 
 
-def test_what_windows_editors_write_is_read(tmp_path: Path) -> None:
+def test_byte_order_marks_and_crlf_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_bytes(b'\xef\xbb\xbf[context]\r\npolicy = "rolling"\r\n')
-    assert loaded(file).sources["context.policy"] == f"{file}:2"
+    assert load_config(file).sources["context.policy"] == f"{file}:2"
 
 
-def test_the_users_home_is_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_folder_is_shown_as_a_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    file = written(tmp_path / "config.toml", "x = 1")
+    file = write(tmp_path / "config.toml", "x = 1")
     with pytest.raises(ConfigError, match=r"^~/config\.toml:1: x is not a known key"):
-        loaded(file)
+        load_config(file)
 
 
 # Lines
@@ -474,7 +476,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(st.text("ab.#[\"' ", min_size=1), VALUES, max_size=5))
-def test_every_key_is_found_on_its_line(values: dict[str, Any]) -> None:
+def test_the_line_of_every_key_is_found(values: dict[str, Any]) -> None:
     lines = [
         f"{config.format_key((key,))} = {config.format_value(value)}"
         for key, value in values.items()
@@ -486,16 +488,16 @@ def test_every_key_is_found_on_its_line(values: dict[str, Any]) -> None:
 # Trust
 
 
-def test_an_overlay_that_is_not_trusted_is_not_even_read(tmp_path: Path) -> None:
-    project = written(tmp_path / ".brim.toml", "what is this?")
-    found = loaded(project=project, trusted=False)
+def test_an_untrusted_overlay_is_not_parsed(tmp_path: Path) -> None:
+    project = write(tmp_path / ".brim.toml", "what is this?")
+    found = load_config(project=project, trusted=False)
     assert found.config == Config()
     assert found.notices == (f"{project} is not trusted and not used. Run `brim config trust`.",)
     assert [file.state for file in found.files] == ["not trusted"]
 
 
-def test_trust_ends_when_the_file_changes_or_its_user_says_so(tmp_path: Path) -> None:
-    project = written(tmp_path / ".brim.toml", "context.policy = 'rolling'")
+def test_trust_ends_when_the_file_changes_or_trust_is_revoked(tmp_path: Path) -> None:
+    project = write(tmp_path / ".brim.toml", "context.policy = 'rolling'")
     store = Trust.of({"BRIM_STATE": str(tmp_path / "state")})
 
     def policy() -> str:
@@ -505,7 +507,7 @@ def test_trust_ends_when_the_file_changes_or_its_user_says_so(tmp_path: Path) ->
     assert policy() == "steady"
     store.trust(project, config.digest(project.read_bytes()))
     assert policy() == "rolling"
-    written(project, "context.policy = 'sliding'")
+    write(project, "context.policy = 'sliding'")
     assert policy() == "steady"
     store.trust(project, config.digest(project.read_bytes()))
     assert policy() == "sliding"
@@ -514,7 +516,7 @@ def test_trust_ends_when_the_file_changes_or_its_user_says_so(tmp_path: Path) ->
     assert policy() == "steady"
 
 
-def test_the_same_content_elsewhere_is_not_trusted(tmp_path: Path) -> None:
+def test_the_same_content_in_another_folder_is_not_trusted(tmp_path: Path) -> None:
     store = Trust(tmp_path / "trusted.json")
     store.trust(tmp_path / "a", "digest")
     assert store.is_trusted(tmp_path / "b" / ".." / "a", "digest")
@@ -531,8 +533,8 @@ def test_only_the_user_can_read_or_write_the_trust_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"x": 1}'])
-def test_a_broken_store_trusts_nothing_and_is_replaced(tmp_path: Path, text: str) -> None:
-    store = Trust(written(tmp_path / "trusted.json", text))
+def test_an_invalid_trust_file_trusts_nothing_and_is_replaced(tmp_path: Path, text: str) -> None:
+    store = Trust(write(tmp_path / "trusted.json", text))
     assert not store.is_trusted(tmp_path, "digest")
     store.trust(tmp_path, "digest")
     assert store.is_trusted(tmp_path, "digest")
@@ -541,31 +543,31 @@ def test_a_broken_store_trusts_nothing_and_is_replaced(tmp_path: Path, text: str
 # Where files are
 
 
-def test_the_nearest_overlay_within_the_repository_counts(tmp_path: Path) -> None:
+def test_the_nearest_overlay_in_the_repository_is_used(tmp_path: Path) -> None:
     inner = tmp_path / "repository" / "a" / "b"
     inner.mkdir(parents=True)
-    outer = written(tmp_path / ".brim.toml", "")
+    outer = write(tmp_path / ".brim.toml", "")
     assert config.project_file(inner) == outer
     (tmp_path / "repository" / ".git").mkdir()
     assert config.project_file(inner) is None
-    own = written(tmp_path / "repository" / ".brim.toml", "")
+    own = write(tmp_path / "repository" / ".brim.toml", "")
     assert config.project_file(inner) == own
 
 
-def test_the_users_file_can_be_named_but_must_then_be_there(tmp_path: Path) -> None:
+def test_a_user_file_named_by_a_variable_must_exist(tmp_path: Path) -> None:
     named = {"BRIM_CONFIG": str(tmp_path / "my.toml")}
     file = config.user_file(named)
     assert file == tmp_path / "my.toml"
     with pytest.raises(ConfigError, match="BRIM_CONFIG: file not found: "):
-        loaded(file, environment=named)
-    assert loaded(file).files[0].state == "not found"
+        load_config(file, environment=named)
+    assert load_config(file).files[0].state == "not found"
 
 
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [({}, "~/.config/brim/config.toml"), ({"XDG_CONFIG_HOME": "/x"}, "/x/brim/config.toml")],
 )
-def test_without_platformdirs_the_plain_folders_are_used(
+def test_without_platformdirs_default_folders_are_used(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "platformdirs", None)
@@ -577,8 +579,8 @@ def test_without_platformdirs_the_plain_folders_are_used(
 # The example
 
 
-def uncommented(text: str, *, examples: bool) -> str:
-    """The example with its keys set: all, or only those that show a default."""
+def uncomment(text: str, *, examples: bool) -> str:
+    """Return the example with its keys set: all, or only those that show a default."""
     lines = text.splitlines()
     return "\n".join(
         line.removeprefix("# ")
@@ -588,16 +590,16 @@ def uncommented(text: str, *, examples: bool) -> str:
 
 
 def test_the_example_sets_nothing(tmp_path: Path) -> None:
-    found = loaded(written(tmp_path / "config.toml", config.write_example()))
+    found = load_config(write(tmp_path / "config.toml", config.write_example()))
     assert found.config == Config()
 
 
-def test_every_default_in_the_example_is_the_real_one(tmp_path: Path) -> None:
-    text = uncommented(config.write_example(), examples=False).replace(
+def test_defaults_in_the_example_are_the_real_ones(tmp_path: Path) -> None:
+    text = uncomment(config.write_example(), examples=False).replace(
         "[mcp.files]\nargs = []\nallow = []\n", ""
     )
     text = text.replace("[upstreams.openai]\n", "[upstreams.openai]\nendpoint = 'http://h'\n")
-    found = loaded(written(tmp_path / "config.toml", text))
+    found = load_config(write(tmp_path / "config.toml", text))
     assert found.config == Config(
         models={"fast": config.ModelConfig()},
         upstreams={"openai": config.UpstreamConfig("http://h")},
@@ -605,9 +607,9 @@ def test_every_default_in_the_example_is_the_real_one(tmp_path: Path) -> None:
     assert len([source for source in found.sources.values() if source != "default"]) == 35
 
 
-def test_every_value_in_the_example_is_a_good_one(tmp_path: Path) -> None:
-    found = loaded(
-        written(tmp_path / "config.toml", uncommented(config.write_example(), examples=True))
+def test_values_in_the_example_are_valid(tmp_path: Path) -> None:
+    found = load_config(
+        write(tmp_path / "config.toml", uncomment(config.write_example(), examples=True))
     )
     assert found.config.models["fast"].price == Price(
         Decimal("0.25"), Decimal("0.025"), Decimal("2.0"), Decimal("0.25")
@@ -635,7 +637,7 @@ def test_every_key_is_in_the_example(made: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("made", [c for c in CLASSES if c is not Config], ids=lambda c: c.__name__)
-def test_every_key_is_explained(made: type[Any]) -> None:
+def test_every_key_has_a_description(made: type[Any]) -> None:
     assert config.read_explanations(made).keys() == {each.name for each in fields(made)}
 
 
@@ -644,7 +646,7 @@ def test_every_key_is_explained(made: type[Any]) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository to stand in, with a user who has nothing yet."""
+    """The working folder: a repository of a user without configuration."""
     folder = tmp_path / "project"
     (folder / ".git").mkdir(parents=True)
     for name in [name for name in os.environ if name.startswith(("BRIM_", "XDG_"))]:
@@ -660,27 +662,25 @@ def brim_config(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["config", *arguments])
 
 
-def test_the_command_says_that_nothing_is_set(place: Path) -> None:
+def test_the_command_reports_an_empty_configuration(place: Path) -> None:
     shown = brim_config().stdout.splitlines()
     assert shown[0] == f"{place.parent / 'config/brim/config.toml'}: not found"
     assert shown[-1] == "Nothing is set. Use `brim config --all` to show the defaults."
 
 
-def test_the_password_of_an_address_is_not_shown(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_password_in_a_url_is_not_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = "postgresql://brim:s@cret/#@db.example.com/brim"
-    user = written(place / "my.toml", f"[gateway]\nstore = '{store}'\n")
+    user = write(place / "my.toml", f"[gateway]\nstore = '{store}'\n")
     monkeypatch.setenv("BRIM_CONFIG", str(user))
     shown = brim_config().stdout + brim_config("--json").stdout + brim_config("--all").stdout
     assert shown.count("postgresql://***@db.example.com/brim") == 3
     assert "cret" not in shown
 
 
-def test_the_command_shows_what_is_set_and_where(
+def test_the_command_shows_settings_with_their_sources(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    user = written(place / "my.toml", "[models.f]\nendpoint = 'http://h'\nheaders.Key = 'SECRET'\n")
+    user = write(place / "my.toml", "[models.f]\nendpoint = 'http://h'\nheaders.Key = 'SECRET'\n")
     monkeypatch.setenv("BRIM_CONFIG", str(user))
     monkeypatch.setenv("BRIM_GOAL__MAX_DOLLARS", "0.5")
     assert brim_config().stdout.splitlines() == [
@@ -709,22 +709,22 @@ def test_the_command_prints_the_example(place: Path) -> None:  # noqa: ARG001
 def test_the_users_own_file_needs_no_trust_in_any_folder(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written(place / ".brim.toml", "context.policy = 'rolling'")
+    write(place / ".brim.toml", "context.policy = 'rolling'")
     monkeypatch.setenv("BRIM_CONFIG", ".brim.toml")
     assert 'context.policy = "rolling"' in brim_config().stdout
     assert brim_config().stderr == ""
 
 
-def test_wrong_settings_end_the_command(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BRIM_CONFIG", str(written(place / "my.toml", "contxt.policy = 1")))
+def test_invalid_settings_end_the_command(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BRIM_CONFIG", str(write(place / "my.toml", "contxt.policy = 1")))
     ended = brim_config()
     assert ended.exit_code == 2
     said = "contxt is not a known key. Did you mean context?"
     assert ended.stderr == f"brim: {place / 'my.toml'}:1: {said}\n"
 
 
-def test_an_overlay_is_used_after_it_was_shown_and_trusted(place: Path) -> None:
-    file = written(place / ".brim.toml", "# \u202eturned\ncontext.policy = 'rolling'\n")
+def test_an_overlay_is_used_after_it_is_trusted(place: Path) -> None:
+    file = write(place / ".brim.toml", "# \u202eturned\ncontext.policy = 'rolling'\n")
     assert (
         f"brim: {file} is not trusted and not used. Run `brim config trust`."
         in brim_config().stderr
@@ -742,11 +742,11 @@ def test_an_overlay_is_used_after_it_was_shown_and_trusted(place: Path) -> None:
     assert f"{file}: not trusted" in brim_config().stdout
 
 
-def test_only_what_can_be_used_can_be_trusted(place: Path) -> None:
+def test_only_a_valid_overlay_can_be_trusted(place: Path) -> None:
     assert brim_config("trust", "--yes").stderr == (
         "brim: .brim.toml not found in this folder or its parents.\n"
     )
-    written(place / ".brim.toml", "x = 1")
+    write(place / ".brim.toml", "x = 1")
     ended = brim_config("trust", "--yes")
     assert ended.exit_code == 2
     assert ".brim.toml:1: x is not a known key" in ended.stderr
@@ -755,8 +755,8 @@ def test_only_what_can_be_used_can_be_trusted(place: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 1)])
-def test_a_terminal_is_asked(place: Path, answer: bytes, code: int) -> None:
-    written(place / ".brim.toml", "context.policy = 'rolling'\n")
+def test_the_user_is_asked_on_a_terminal(place: Path, answer: bytes, code: int) -> None:
+    write(place / ".brim.toml", "context.policy = 'rolling'\n")
     screen, terminal = pty.openpty()
     command = [sys.executable, "-m", "brim.cli", "config", "trust"]
     run = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal)

@@ -33,7 +33,7 @@ def run_demo(*options: str, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def data(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A data folder that holds the model."""
+    """A data folder that contains the model."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "models").mkdir()
     (folder / "models" / weights.name).symlink_to(weights)

@@ -1,4 +1,4 @@
-"""What deploy/ says about brim is true: files, keys, metrics and times that it names are there."""
+"""The files, keys, metrics and timeouts that deploy/ mentions exist."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def composed() -> dict[str, Any]:
     return found
 
 
-def configured(**environment: str) -> Config:
-    """What a gateway of deploy/ runs with."""
+def load_config(**environment: str) -> Config:
+    """Return the configuration of a gateway in deploy/."""
     return config.load(
         user=DEPLOY / "brim.toml",
         project=None,
@@ -43,14 +43,14 @@ def test_the_settings_of_containers_are_settings_of_brim() -> None:
     given = composed()["services"]["brim-1"]["environment"]
     own = {name: "redis://store" for name in given if name not in THEIRS}
     own |= dict(re.findall(r"(BRIM_GATEWAY__\w+)=(\S+)", read("Dockerfile")))
-    gateway = configured(**own).gateway
+    gateway = load_config(**own).gateway
     assert gateway.store == "redis://store"
     assert gateway.host == "0.0.0.0"
     assert gateway.require_keys, "it is reached from other machines before the first key is made"
 
 
-def test_a_gateway_is_given_the_time_that_it_takes_to_stop() -> None:
-    gateway = configured().gateway
+def test_a_gateway_has_enough_time_to_stop() -> None:
+    gateway = load_config().gateway
     takes = gateway.drain_seconds + gateway.stop_seconds
     services = composed()["services"]
     units = dict(re.findall(r"^(\w+)=(.*)$", read("brim.service"), re.MULTILINE))
@@ -59,7 +59,7 @@ def test_a_gateway_is_given_the_time_that_it_takes_to_stop() -> None:
         assert int(services[name]["stop_grace_period"].rstrip("s")) > takes
 
 
-def test_balancers_and_prometheus_know_the_gateways_by_the_names_that_they_have() -> None:
+def test_load_balancers_and_prometheus_use_the_names_of_the_gateways() -> None:
     gateways = {f"{name}:8484" for name in composed()["services"] if name.startswith("brim-")}
     assert set(re.findall(r"^ +server \w+ (\S+)", read("haproxy.cfg"), re.MULTILINE)) == gateways
     assert set(re.findall(r"^ +server (\S+)", read("nginx.conf"), re.MULTILINE)) == gateways
@@ -67,7 +67,7 @@ def test_balancers_and_prometheus_know_the_gateways_by_the_names_that_they_have(
     assert set(scraped["static_configs"][0]["targets"]) == gateways
 
 
-def test_every_file_that_is_mounted_or_copied_is_there() -> None:
+def test_every_mounted_or_copied_file_exists() -> None:
     services = composed()["services"].values()
     mounted = [volume for each in services for volume in each.get("volumes", ())]
     named = [volume.split(":")[0] for volume in mounted if volume.startswith(".")]
@@ -80,7 +80,7 @@ def test_every_file_that_is_mounted_or_copied_is_there() -> None:
     assert {f"!{name}" for name in copied} <= set(read("Dockerfile.dockerignore").splitlines())
 
 
-def test_the_image_has_what_both_stores_need() -> None:
+def test_the_image_has_the_packages_of_both_stores() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = re.search(r"/brim\[(.*?)\]", read("Dockerfile"))
     assert found is not None
@@ -89,12 +89,12 @@ def test_the_image_has_what_both_stores_need() -> None:
     assert set(extras) <= project["optional-dependencies"].keys()
 
 
-def test_every_variable_that_has_to_be_set_stands_in_the_example() -> None:
+def test_every_required_variable_is_in_the_example() -> None:
     wanted = set(re.findall(r"\$\{(\w+)", read("compose.yaml")))
     assert wanted <= set(re.findall(r"^(\w+)=", read("env.example"), re.MULTILINE))
 
 
-def test_alerts_are_about_metrics_and_faults_that_exist() -> None:
+def test_alerts_use_existing_metrics_and_error_codes() -> None:
     gateway = create_app(Config(), {}).gateway
     metrics = {family.name for family in gateway.metrics.snapshot()}
     sources = "".join(
@@ -107,6 +107,6 @@ def test_alerts_are_about_metrics_and_faults_that_exist() -> None:
         assert f'"{code}"' in sources, code
 
 
-def test_no_balancer_sends_a_request_twice() -> None:
+def test_no_load_balancer_sends_a_request_twice() -> None:
     assert re.search(r"^ +proxy_next_upstream error timeout;$", read("nginx.conf"), re.MULTILINE)
     assert re.search(r"^ +retry-on conn-failure$", read("haproxy.cfg"), re.MULTILINE)

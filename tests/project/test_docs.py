@@ -1,4 +1,4 @@
-"""What the documentation says is true: its Python runs, its links lead somewhere."""
+"""The documentation is correct: its Python blocks run, and its links work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_python_block_runs_and_prints_what_it_says(
+def test_every_python_block_runs_and_prints_its_comments(
     page: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = page.read_text(encoding="utf-8")
@@ -36,6 +36,6 @@ def test_generated_pages_are_up_to_date(generator: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for link in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / link).exists(), link

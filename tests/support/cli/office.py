@@ -1,4 +1,4 @@
-"""An office: commands are given in it, and its gateway spends what a test says."""
+"""Runs commands in an isolated folder, and records spending of a gateway."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Office:
         return CliRunner().invoke(main, list(map(str, arguments)), env=self.environment)
 
     def on_terminal(self, columns: int, *arguments: str, also: Mapping[str, str] = NOTHING) -> str:
-        """What a command shows on a terminal, with its colours."""
+        """Return the output of a command on a terminal, with its colors."""
         environment = {**self.environment, "TERM": "xterm", **also}
         return shown_on(columns, [*PROGRAM, *arguments], "stdout", env=environment)
 
@@ -67,20 +67,20 @@ class Office:
         return asyncio.run(asked())
 
     def key(self, name: str, *more: str) -> ApiKey:
-        """A new key."""
+        """Create a key."""
         assert self.brim("keys", "add", name, *more, "-q").exit_code == 0
         return self.ask(lambda store: store.keys())[-1]
 
     def spend(self, key: ApiKey, bill: Charge, day: str | None = None, **more: Any) -> None:
-        """A request that came to its end, at noon of a day or now."""
+        """Record a finished request at noon of a day, or now."""
         self._request(key, bill, day, is_settled=True, **more)
 
     def die(self, key: ApiKey, bill: Charge, day: str | None = None, **more: Any) -> None:
-        """A request whose gateway died, and was swept up after."""
+        """Record a request whose gateway crashed and whose lease expired."""
         self._request(key, bill, day, is_settled=False, **more)
 
     def begin(self, key: ApiKey, bill: Charge, cap: tuple[str, Cap]) -> None:
-        """A request that is still under way."""
+        """Record a request in flight."""
         claim = Reservation(
             "begun", key.id, key.name, key.project, "gpt-5-mini", "main", bill, (cap,)
         )
