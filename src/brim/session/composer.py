@@ -6,38 +6,35 @@ is made from that state when it is needed, and makes the next request cheap and 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting import feedback
-from brim.fitting.clip import truncate
 from brim.fitting.flow import (
     Measurement,
     SummaryJob,
     apply_measurement,
-    apply_ratio,
     plan_request,
     run_flow,
 )
 from brim.fitting.plan import get_overflow_plan
 from brim.fitting.planner import Planner
-from brim.fitting.policies import OFF
 from brim.fitting.trim import TrimRecord
 from brim.messages import Message
 from brim.session.composer_state import Compaction, ComposerState, PlannerSnapshot
+from brim.session.planner_factory import PlannerFactory, feed, trim_to_mark
 from brim.session.request_builder import RequestBuilder
 from brim.session.summaries import (
     MAX_SUMMARY_CHARS,
     compute_summary_room,
     is_usable_summary,
+    shorten_summary,
     truncate_to_tokens,
 )
-from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING, SystemPrompt
-from brim.tokens.calibrated_counter import measure_non_latin
+from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat
 from brim.wire.formats import FormatName
 from brim.wire.json_copy import copy_json
@@ -50,8 +47,6 @@ if TYPE_CHECKING:
     from brim.fitting.policies import Policy
     from brim.fitting.profile import ModelProfile
     from brim.tokens import Counter
-
-_SUMMARY_HEADING: Final = f"{BLOCK_SEPARATOR}{SUMMARY_HEADING}\n"
 
 Turn = dict[str, Any]
 
@@ -163,7 +158,7 @@ class Composer:
     def planner(self) -> Planner:
         """The planner of all turns."""
         if self._planner is None:
-            self._planner = self._make_planner()
+            self._planner, self._state = self._planners.resume(self.turns)
         return self._planner
 
     @property
@@ -175,52 +170,9 @@ class Composer:
     def budget(self) -> Budget:
         return self.planner.budget
 
-    def _make_planner(self) -> Planner:
-        snapshot, made, trim = self._state.snapshot, self._state.compacted, None
-        if snapshot is not None and snapshot.model == self.profile.model:
-            planner = self._new_planner(self.profile.with_calibration(snapshot.known))
-            if planner.budget.room == snapshot.room:
-                self._state = self._state.continue_from(snapshot)
-                self._set_sizes(planner, snapshot.system)
-                if snapshot.ratio is not None:
-                    apply_ratio(planner, snapshot.ratio)
-                self._feed(planner, snapshot.trim)
-                return planner
-        self._state = replace(self._state, counted_with=self.profile.calibration)
-        room = None if made is None or self.summarizes else made.summary_room
-        planner = self._new_planner(self.profile, room)
-        if made is not None:
-            self._set_sizes(planner, self._state.system)
-            mark = made.low_water_mark + planner.system_tokens
-            trim = made._replace(limit=planner.budget.limit, low_water_mark=mark)
-        self._feed(planner, trim)
-        return planner
-
-    def _new_planner(self, profile: ModelProfile, summary_room: int | None = None) -> Planner:
-        """Return a planner without turns; `summary_room` None: the usual room for a summary."""
-        counter = profile.counter()
-        budget = profile.budget(counter)
-        if summary_room is None:
-            summary_room = self._summary_room(budget)
-        planner = Planner(
-            counter,
-            budget,
-            self.policy if self.is_trimming else OFF,
-            self.tools or (),
-            pins=self.pins,
-            summary_room=summary_room if self.has_summary_note else 0,
-        )
-        planner.summary = self.summary or ""
-        return planner
-
-    def _feed(self, planner: Planner, trim: TrimRecord | None) -> None:
-        """Give a planner all turns, and repeat a trim at its place among them."""
-        views, trimmed = _read_turns(self.turns), 0
-        if trim is not None:
-            trimmed, limit, mark, _ = trim
-            planner.extend(views[:trimmed])
-            _compact(planner, mark, limit)
-        planner.extend(views[trimmed:])
+    @property
+    def _planners(self) -> PlannerFactory:
+        return PlannerFactory(self._state, self.policy, self.summary_chars, self._summarizes)
 
     def _renew_planner(self) -> Planner:
         """Return the planner for a trim, which counts with the newest calibration."""
@@ -258,28 +210,9 @@ class Composer:
             self._state = self._state.set_system(system)
             if self._state.compacted is not None:
                 self._planner = None  # repeat the requested trim with the new text
-        self._set_sizes(self.planner, system)
+        planner = self.planner
+        self._planners.set_sizes(planner, system)
         self._measured = self.planner, system, self.summary
-
-    def _set_sizes(self, planner: Planner, system: str) -> None:
-        planner.system_tokens = _count_system(system, planner.counter)
-        planner.foreign_bytes = self._measure_non_latin(system)
-        if not self.has_summary_note:
-            planner.summary_room = self._room_to_reserve(planner)
-
-    def _room_to_reserve(self, planner: Planner) -> int:
-        """Return the tokens to keep free in the system text for a summary yet to be written."""
-        if not self.summarizes:
-            return 0
-        return max(0, self._summary_room(planner.budget) - self._count_summary(planner.counter))
-
-    def _count_summary(self, counter: Counter) -> int:
-        """Return the tokens of the summary; negative without one: its heading is missing too."""
-        return counter.text(self.summary) if self.summary else -counter.text(_SUMMARY_HEADING)
-
-    def _measure_non_latin(self, system: str) -> int:
-        tools = [json.dumps(tool, ensure_ascii=False, default=str) for tool in self.tools or ()]
-        return measure_non_latin([Message("system", words=(system, *tools))])
 
     # Requests
 
@@ -354,11 +287,7 @@ class Composer:
         self, turns: Sequence[Mapping[str, Any]], builder: RequestBuilder, count: CountMode = "off"
     ) -> Flow[Plan]:
         """Decide what to send of other turns in place of all turns, for one request."""
-        full = self.planner
-        planner = Planner(full.counter, full.budget, self.policy, self.tools or ())
-        planner.system_tokens = _count_system(builder.system, full.counter)
-        planner.foreign_bytes = self._measure_non_latin(builder.system)
-        planner.extend(_read_turns(turns))
+        planner = self._planners.create_like(self.planner, turns, builder.system)
         return (yield from plan_request(planner, partial(builder.build, turns), count=count))
 
     def current_plan(self, system: str) -> Plan:
@@ -378,9 +307,8 @@ class Composer:
         plan = self.current_plan(system)
         if plan.fits:
             return plan
-        trial = self._new_planner(self.profile)
-        self._set_sizes(trial, system)
-        self._feed(trial, self.planner.last_trim)
+        trial = self._planners.create_trial(system)
+        feed(trial, self.turns, self.planner.last_trim)
         flow = plan_request(trial, lambda _: {}, measurement=self._state.measurement)
         try:
             return run_flow(flow, lambda _: None)
@@ -403,11 +331,10 @@ class Composer:
         room = 0
         if sums_up:
             room = min(compute_summary_room(planner.budget.limit, self.summary_chars), movable // 4)
-        trial = self._new_planner(self.profile, room)
-        self._set_sizes(trial, system)
-        trial.extend(_read_turns(self.turns))
+        trial = self._planners.create_trial(system, room)
+        feed(trial, self.turns)
         mark = fixed + int(share * movable) + trial.summary_room
-        plan = _compact(trial, mark)
+        plan = trim_to_mark(trial, mark)
         if plan.tokens >= now.tokens:
             raise InputError("Nothing to compact: every message has to be kept.")
         return Compaction(plan, mark, now.tokens, room)
@@ -416,17 +343,16 @@ class Composer:
         """Trim as planned, and summarize the dropped turns."""
         room, before, length = compaction.room, self._state, len(self.turns)
         self._restart(before.restart())
-        planner = self._new_planner(self.profile, room)
-        self._set_sizes(planner, before.system)
+        planner = self._planners.create_trial(before.system, room)
         mark = compaction.mark - planner.system_tokens
         trim = TrimRecord(length, planner.budget.limit, mark, room)
         self._state = self._state.compact(trim)
-        planner.extend(_read_turns(self.turns))
-        plan, self._planner = _compact(planner, compaction.mark), planner
+        feed(planner, self.turns)
+        plan, self._planner = trim_to_mark(planner, compaction.mark), planner
         try:
-            if dropped := self._list_uncovered(plan) if room or self.summarizes else []:
+            if dropped := self._state.list_uncovered(plan) if room or self.summarizes else []:
                 yield from self._summarize(plan, dropped)
-                plan = _compact(planner, compaction.mark)
+                plan = trim_to_mark(planner, compaction.mark)
         except BaseException:
             self._restart(before.restart())
             raise
@@ -462,12 +388,7 @@ class Composer:
     @property
     def has_summary_note(self) -> bool:
         """Whether the summary is in the note at the gap: under policies with a low-water mark."""
-        return self.policy.share is not None
-
-    def _summary_room(self, budget: Budget) -> int:
-        if not self.summarizes and not self.summary:
-            return 0
-        return compute_summary_room(budget.limit, self.summary_chars)
+        return self._planners.has_summary_note
 
     def _is_summary_obsolete(self, plan: Plan) -> bool:
         """Return whether all turns that the system text summarizes are sent again."""
@@ -479,16 +400,10 @@ class Composer:
         is_known = plan.trim_id is not None and plan.trim_id == self._state.covered_trim
         if not self.summarizes or is_known:
             return []
-        new = self._list_uncovered(plan)
+        new = self._state.list_uncovered(plan)
         if not new:
             self._state = replace(self._state, covered_trim=plan.trim_id)
         return new
-
-    def _list_uncovered(self, plan: Plan) -> list[int]:
-        dropped = (index for run in plan.dropped_runs for index in range(run.start, run.stop))
-        messages, covered = plan.history.messages, self._state.covered
-        new = (index for index in dropped if index not in covered)
-        return [index for index in new if not messages[index].skipped]
 
     def _summarize(self, plan: Plan, dropped: Sequence[int]) -> Flow[None]:
         """Ask for one summary of the dropped turns; they are dropped even if there is none."""
@@ -500,15 +415,11 @@ class Composer:
         self._state = self._state.cover(dropped)  # not earlier: an interrupted job is asked again
         if not is_usable_summary(text, replaced, count):
             return
-        if len(text) > self.summary_chars:
-            shorter = yield SummaryJob(text, None)
-            if is_usable_summary(shorter, count(text), count):
-                text = shorter
-            text = truncate(text, self.summary_chars)
+        text = yield from shorten_summary(text, count, self.summary_chars)
         room = planner.summary_room
         room = room or compute_summary_room(self.budget.limit, self.summary_chars)
         if not self.has_summary_note:
-            room = min(room, plan.limit - plan.size + self._count_summary(planner.counter))
+            room = min(room, plan.limit - plan.size + self._planners.count_summary(planner.counter))
         summary = truncate_to_tokens(text, room, count) or None
         self._state = replace(self._state, summary=summary)
         if self.has_summary_note:
@@ -555,19 +466,3 @@ class Composer:
         """Continue where `to_dict` was called, with the same turns."""
         self.turns = turns
         self._state = self._state.restore(data, continues=data["policy"] == self.policy.name)
-
-
-def _compact(planner: Planner, mark: int, limit: int | None = None) -> Plan:
-    """Trim to a mark, or as far as possible."""
-    try:
-        return planner.compact(mark, limit)
-    except ContextOverflowError as error:
-        return get_overflow_plan(error)
-
-
-def _count_system(text: str, counter: Counter) -> int:
-    return counter.message(Message("system", words=(text,))) if text else 0
-
-
-def _read_turns(turns: Sequence[Mapping[str, Any]]) -> list[Message]:
-    return [openai_chat.read_message(turn, index) for index, turn in enumerate(turns)]

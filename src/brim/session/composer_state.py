@@ -156,6 +156,12 @@ class ComposerState:
     def cover(self, indices: Iterable[int]) -> ComposerState:
         return replace(self, covered=self.covered.union(indices))
 
+    def list_uncovered(self, plan: Plan) -> list[int]:
+        """Return the turns that a plan drops and that are in no summary yet."""
+        dropped = (index for run in plan.dropped_runs for index in range(run.start, run.stop))
+        new = (index for index in dropped if index not in self.covered)
+        return [index for index in new if not plan.history.messages[index].skipped]
+
     def drop_summary(self) -> ComposerState:
         """Remove the summary: all turns that it covers are sent again."""
         return replace(self, summary=None, covered=frozenset())

@@ -13,9 +13,10 @@ from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from brim.fitting.clip import clip, truncate
+from brim.fitting.flow import SummaryJob
 
 if TYPE_CHECKING:
-    from brim.fitting.flow import SummaryJob
+    from brim.fitting.flow import Flow
 
 MAX_SUMMARY_CHARS: Final = 2_000
 """A longer summary is shortened."""
@@ -59,6 +60,16 @@ def compute_summary_room(limit: int, max_chars: int = MAX_SUMMARY_CHARS) -> int:
 def is_usable_summary(result: object, replaced: int, count: Callable[[str], int]) -> bool:
     """Return whether a summarizer's result is a text and smaller than what it replaces."""
     return isinstance(result, str) and bool(result.strip()) and count(result) <= replaced
+
+
+def shorten_summary(text: str, count: Callable[[str], int], max_chars: int) -> Flow[str]:
+    """Return a summary of at most `max_chars`; if it is longer, ask for a shorter one first."""
+    if len(text) <= max_chars:
+        return text
+    shorter = yield SummaryJob(text, None)
+    if is_usable_summary(shorter, count(text), count):
+        text = shorter
+    return truncate(text, max_chars)
 
 
 def truncate_to_tokens(text: str, room: int, count: Callable[[str], int]) -> str:
