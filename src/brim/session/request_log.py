@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from brim.errors import InputError
 
@@ -69,7 +69,7 @@ class RequestLog:
         mean = self._utilization / self._requests if self._requests else 0.0
         return RequestStatistics(self._requests, self._trimmed, mean)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "requests": self._requests,
             "trimmed": self._trimmed,
@@ -78,13 +78,13 @@ class RequestLog:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> RequestLog:
-        log = cls()
+    def from_dict(cls, data: Mapping[str, object]) -> RequestLog:
+        log, saved = cls(), cast(Mapping[str, Any], data)
         try:
-            log._entries.extend(LoggedRequest(**entry) for entry in data["entries"])
-            log._requests = int(data["requests"])
-            log._trimmed = int(data["trimmed"])
-            log._utilization = float(data["utilization"])
+            log._entries.extend(LoggedRequest(**entry) for entry in saved["entries"])
+            log._requests = int(saved["requests"])
+            log._trimmed = int(saved["trimmed"])
+            log._utilization = float(saved["utilization"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"The saved request log cannot be read: {error!r}.") from None
         return log
