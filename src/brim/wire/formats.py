@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from brim.wire import anthropic, openai_chat, openai_responses, to_anthropic, to_responses
+from brim.wire import anthropic, openai_chat, openai_responses
 
 if TYPE_CHECKING:
     from brim.messages import Message
@@ -98,6 +98,8 @@ def _build_anthropic(
     reply: int,
     tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
+    from brim.wire import to_anthropic  # on first use: `fit` does not build bodies
+
     return to_anthropic.build(messages, model=model or "", tools=tools, max_tokens=reply)
 
 
@@ -108,6 +110,8 @@ def _build_responses(
     reply: int,  # noqa: ARG001 - the server has a default
     tools: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
+    from brim.wire import to_responses
+
     return to_responses.build(messages, model=model or "", tools=tools)
 
 
