@@ -350,3 +350,18 @@ def test_a_context_length_error_without_a_request_changes_nothing() -> None:
     chat = session(history("u9"), 1_000)
     get_driver(chat).handle_context_length_error(Overflow(10, 10))
     assert not chat.request().plan.is_trimmed
+
+
+@pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
+@pytest.mark.parametrize("share", [0.6, 0.8, 1.0, 1.2])
+def test_with_reported_usage_no_request_of_a_small_window_is_too_long(
+    policy: PolicyName, share: float
+) -> None:
+    server, chat = times(share), session([], 256, policy, system="Answer in one sentence.")
+    for n in range(16):
+        chat.user(f"Question {n}: " + "what does this line of the log mean? " * 4)
+        request = chat.request()
+        tokens = server(request)
+        assert tokens is not None
+        assert tokens <= 256
+        chat.receive(answer(tokens))

@@ -165,7 +165,7 @@ def test_an_error_while_saving_does_not_end_the_sweep(
     with ScriptedServer("Hello.") as provider, bounded(provider) as server:
         ask(server, CHAT, "hi")
         with monkeypatch.context() as patch:
-            patch.setattr(ModelRoute, "keep", fail)
+            patch.setattr(ModelRoute, "save", fail)
             assert all(tries.acquire(timeout=LONG) for _ in range(3))
     assert "sweep failed" in caplog.text
 

@@ -480,7 +480,7 @@ def test_serve_reports_that_llama_has_exited(weights: Path) -> None:
         assert process.stderr is not None
         os.kill(json.loads(process.stdout.readline())["pid"], signal.SIGKILL)
         assert process.wait(5) == 2
-        assert b"ended by itself" in process.stderr.read()
+        assert b"stopped unexpectedly" in process.stderr.read()
 
 
 def test_serve_shows_how_to_use_it(weights: Path) -> None:

@@ -131,12 +131,14 @@ def plan_request(
     held = planner.plan_current() if continues else planner.plan_unless_capped()
     if held and is_certain(held) and count != "always" and not _is_rejected(measurement):
         return planner.plan()
-    if held is not None and not _is_known_too_long(planner, held):
+    if held is not None and _is_known_too_long(planner, held):
+        measurement = _extend_measurement(held, measurement)
+    elif held is not None:
         plan, count, measurement = yield from _try_held(held, planner, build, count, measurement)
         if plan is not None:
             return plan
     fresh = renew() if renew else planner
-    if count == "off" and measurement is None:
+    if count == "off" and measurement is None and fresh.ratio is None:
         return fresh.plan()
     if fresh is not planner and held is not None and measurement and not measurement.rejected:
         measurement = replace(measurement, estimate=fresh.count_plan(held))
