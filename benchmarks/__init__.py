@@ -1,5 +1,5 @@
-"""What brim is measured by: quality, cost, recall and speed, on real conversations.
+"""Benchmarks of brim: quality, cost, recall, speed, shell and gateway, on real conversations.
 
-`python -m benchmarks [FOLDER]` runs everything; each of `quality`, `cost`, `recall` and `speed`
-also runs alone. `README.md` says what each measures, and how.
+`python -m benchmarks [FOLDER]` runs everything; each benchmark, such as `benchmarks.quality`,
+also runs alone. `README.md` describes what each measures, and how.
 """

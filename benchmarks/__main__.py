@@ -1,4 +1,4 @@
-"""All benchmarks of brim, one after the other."""
+"""Run all benchmarks of brim."""
 
 from __future__ import annotations
 

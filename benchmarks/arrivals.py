@@ -1,9 +1,9 @@
-"""A model server in a process of its own, which notes when requests reach it and answers briefly.
+"""A model server in its own process that records when requests arrive and replies briefly.
 
     python -m benchmarks.arrivals WINDOW
 
-It prints its port. `GET /arrivals` gives the times (of `time.monotonic`) at which the first byte
-of each request was there, and the last one.
+It prints its port. `GET /arrivals` returns the times (of `time.monotonic`) at which the first and
+the last byte of each request arrived.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a row of requests costs where prompts are cached, by three rules.
+"""The cost of a sequence of requests with prompt caching, by three rules.
 
 Only the requests from `first` on are paid for; those before them fill the cache.
 
@@ -31,18 +31,18 @@ MARKS = ("head", "shared", "tail")
 
 @dataclass(frozen=True)
 class Prompt:
-    """One request, with what a cache can see of it."""
+    """One request as a prompt cache sees it."""
 
     prefixes: tuple[int, ...]
-    """A number for each of its prefixes, from the empty one on; equal prefixes, equal numbers."""
+    """A number for each prefix, starting with the empty one; equal prefixes have equal numbers."""
     ends: tuple[int, ...]
     """Tokens up to the end of each prefix."""
     shared: int
-    """Messages in common with the request before."""
+    """Messages in common with the previous request."""
     known: int
-    """Messages in common with any request before."""
+    """Messages in common with any earlier request."""
     head: int
-    """Messages of system text at its beginning."""
+    """System messages at the start."""
 
     @property
     def total(self) -> int:
@@ -52,7 +52,7 @@ class Prompt:
 def prompts(
     requests: Iterable[Sequence[int]], tokens: Sequence[int], heads: Iterable[int]
 ) -> list[Prompt]:
-    """See the requests of one session as a cache does."""
+    """Return the requests of one session as a cache sees them."""
     tree: dict[tuple[int, int], int] = {}
     seen: list[Prompt] = []
     for request, head in zip(requests, heads, strict=True):
@@ -78,7 +78,7 @@ def _shared(before: Sequence[int], after: Sequence[int]) -> int:
 
 
 def anthropic(session: Sequence[Prompt], first: int) -> float:
-    """The bill with the cheapest way, kept through the session, of placing up to three marks."""
+    """Return the cost with the cheapest fixed placement of up to three cache marks."""
     ways = (way for size in range(len(MARKS) + 1) for way in combinations(MARKS, size))
     return min(_marked(session, first, way) for way in ways)
 
@@ -98,7 +98,7 @@ def _marked(session: Sequence[Prompt], first: int, way: Sequence[str]) -> float:
 
 
 def _found(prompt: Prompt, mark: int, entries: set[int]) -> int:
-    """Tokens of the longest entry that a mark can read."""
+    """Return the tokens of the longest entry that a mark can read."""
     for position in range(mark, max(mark - LOOK_BACK, 0), -1):
         if prompt.prefixes[position] in entries:
             return prompt.ends[position]
@@ -115,7 +115,7 @@ def openai(session: Sequence[Prompt], first: int) -> float:
 
 
 def local(session: Sequence[Prompt], first: int) -> float:
-    """Tokens that were not read from the cache."""
+    """Return the tokens that were not read from the cache."""
     return sum(prompt.total - prompt.ends[prompt.shared] for prompt in session[first:])
 
 
@@ -126,8 +126,8 @@ def uncached(session: Sequence[Prompt], first: int) -> float:
 RULES = {"Anthropic": anthropic, "OpenAI": openai, "local": local, "no cache": uncached}
 
 
-def edits(session: Sequence[Prompt], first: int) -> int:
-    """How many requests did not begin with the whole of the request before."""
+def trims(session: Sequence[Prompt], first: int) -> int:
+    """Return how many requests do not start with the whole previous request."""
     start = max(first, 1)
     pairs = zip(session[start - 1 :], session[start:], strict=False)
     return sum(after.shared < len(before.ends) - 1 for before, after in pairs)

@@ -1,9 +1,9 @@
-"""What the input of growing sessions costs where prompts are cached, relative to `sliding`.
+"""Input cost of growing sessions with prompt caching, relative to `sliding`.
 
     python -m benchmarks.cost [FOLDER] [--json]
 
-Totals over all requests from the first that outgrew the budget on. `untrimmed` is what the same
-requests would cost in a window without end.
+Totals over all requests after the history first exceeds the budget. `untrimmed` is what the same
+requests would cost in an unlimited window.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from benchmarks.replay import Pool, Replay, Setting
 
 UNTRIMMED = "untrimmed"
 TARGETS = {32_000: 0.30, 16_000: 0.40}
-"""The most that `steady` may cost of `sliding`, by Anthropic's rules."""
+"""Maximum cost of `steady` as a share of `sliding`, by Anthropic's rules."""
 
 
 @dataclass
 class Bill:
-    """What one policy's requests came to."""
+    """The cost of the requests of one policy."""
 
     costs: dict[str, float] = field(default_factory=lambda: dict.fromkeys(cache.RULES, 0.0))
     """By rule, in tokens at the full price."""
     requests: int = 0
-    edits: int = 0
+    trims: int = 0
 
 
 def bills(replays: Iterable[Replay], pool: Pool) -> dict[str, Bill]:
-    """Add up every policy's bill over some sessions."""
+    """Return the cost of every policy over some sessions."""
     totals = {policy: Bill() for policy in (UNTRIMMED, *replay.POLICIES)}
     for session in replays:
         whole = [session.history[:point] for point in session.points]
@@ -44,7 +44,7 @@ def _add(bill: Bill, sent: Sequence[tuple[int, ...]], first: int, pool: Pool) ->
     for rule, price in cache.RULES.items():
         bill.costs[rule] += price(session, first)
     bill.requests += len(session) - first
-    bill.edits += cache.edits(session, first)
+    bill.trims += cache.trims(session, first)
 
 
 def table(setting: Setting, replays: Sequence[Replay], pool: Pool) -> report.Table:
@@ -54,7 +54,7 @@ def table(setting: Setting, replays: Sequence[Replay], pool: Pool) -> report.Tab
     for policy, bill in totals.items():
         row: dict[str, report.Cell] = {"policy": policy}
         row |= {rule: bill.costs[rule] / base[rule] for rule in cache.RULES if base[rule]}
-        row["edits per 100"] = 100 * bill.edits / bill.requests if bill.requests else None
+        row["trims per 100"] = 100 * bill.trims / bill.requests if bill.requests else None
         target = TARGETS.get(setting.budget) if policy == "steady" else None
         row["target"] = f"Anthropic ≤ {target:.2f}" if target else None
         rows.append(row)
@@ -63,8 +63,8 @@ def table(setting: Setting, replays: Sequence[Replay], pool: Pool) -> report.Tab
     return report.Table(
         f"Cost: {setting.name} ({len(replays)} conversations, {count:,} requests)",
         rows if count else [],
-        dict.fromkeys(cache.RULES, ".3f") | {"edits per 100": ".0f"},
-        [f"{refused} requests left out: something in them fits under no policy"] if refused else [],
+        dict.fromkeys(cache.RULES, ".3f") | {"trims per 100": ".0f"},
+        [f"{refused} requests omitted: under some policy they do not fit"] if refused else [],
     )
 
 

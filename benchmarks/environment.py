@@ -1,4 +1,4 @@
-"""The peers' own environments, each made when it is first needed."""
+"""Virtual environments of the peers, created at first use."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PEERS = "peers"
 GATEWAY = "peers-gateway"
-PATIENCE = 600
+TIMEOUT = 600
 
 
 def program(name: str, peers: str = PEERS) -> Path:
-    """Where a program of an environment is, once that has been made."""
+    """Return the path of a program in an environment."""
     return ROOT / f".venv-{peers}" / "bin" / name
 
 
@@ -22,7 +22,7 @@ PYTHON = program("python")
 
 
 def ready(peers: str = PEERS) -> str | None:
-    """Make the environment if need be; a sentence says why where that is not possible."""
+    """Create the environment if necessary; return the reason if that fails."""
     folder, wanted = ROOT / f".venv-{peers}", Path(__file__).parent / f"{peers}.txt"
     stamp = folder / wanted.name
     if stamp.exists() and stamp.read_text() == wanted.read_text():
@@ -30,12 +30,12 @@ def ready(peers: str = PEERS) -> str | None:
     print(f"setting up {folder.name} ...", file=sys.stderr)
     for command in _commands(folder, wanted, program("python", peers)):
         try:
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE)
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT)
         except subprocess.CalledProcessError as error:
             reason = error.stderr.strip().splitlines()
-            return f"peers left out: {reason[-1] if reason else error}"
+            return f"peers omitted: {reason[-1] if reason else error}"
         except (OSError, subprocess.TimeoutExpired) as error:
-            return f"peers left out: {error}"
+            return f"peers omitted: {error}"
     shutil.copyfile(wanted, stamp)
     return None
 
@@ -55,6 +55,6 @@ def _commands(folder: Path, wanted: Path, python: Path) -> list[list[str]]:
 def _uv() -> list[str] | None:
     if found := shutil.which("uv"):
         return [found]
-    beside = [sys.executable, "-m", "uv"]
-    works = subprocess.run([*beside, "--version"], capture_output=True, check=False).returncode == 0
-    return beside if works else None
+    module = [sys.executable, "-m", "uv"]
+    works = subprocess.run([*module, "--version"], capture_output=True, check=False).returncode == 0
+    return module if works else None

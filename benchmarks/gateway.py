@@ -1,10 +1,10 @@
-"""What the gateway itself costs: CPU time per request, streams side by side, memory.
+"""The cost of the gateway itself: CPU time per request, concurrent streams, memory.
 
     python -m benchmarks.gateway [--short] [--no-peers] [--json]
 
 The upstream, the load and each gateway are processes of their own on this machine. A figure is the
 CPU time of a gateway's process by the number of its requests, the best of some rounds in which the
-gateways take turns. The yardstick is a bare relay (`gateway_relay.py`): the ratios hold on any
+gateways take turns. The baseline is a bare relay (`gateway_relay.py`): the ratios hold on any
 machine, the times on this one only.
 """
 
@@ -30,20 +30,20 @@ from benchmarks.shell import load as how_busy
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured."""
+    """Numbers of requests and rounds."""
 
     rounds: int = 8
     requests: int = 1_000
-    """With small bodies, in a round; a quarter of it where they are streams."""
+    """Requests with small bodies per round; a quarter of it for streams."""
     histories: int = 10
-    """With the long history, in a round."""
+    """Requests with the long history per round."""
     peer_rounds: int = 2
     peer_share: int = 10
-    """The peer, which is so much slower, gets one in so many of the requests."""
+    """The slower peer gets one in this many requests."""
     waves: int = 4
-    """Streams that each of the connections reads, one after the other."""
+    """Streams that each connection reads in sequence."""
     step: int = 10_000
-    """Requests between two looks at the memory."""
+    """Requests between two measurements of memory."""
 
 
 SHORT = Size(rounds=3, requests=400, histories=4, peer_rounds=1, waves=1, step=1_000)
@@ -51,13 +51,13 @@ SHORT = Size(rounds=3, requests=400, histories=4, peer_rounds=1, waves=1, step=1
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of request with a small body, and what brim is held to there."""
+    """A kind of request with a small body, and brim's target."""
 
     title: str
     ask: Ask
     concurrency: int = 32
     most: float | None = None
-    """Of the relay's CPU time."""
+    """Maximum multiple of the relay's CPU time."""
 
 
 SEEN, FRESH, LONG = Ask(), Ask(text="fresh"), Ask(model=CHAT_MODELS[1], text="long")
@@ -85,13 +85,13 @@ STREAMS = 256
 PACES = (50, 10)
 STEPS = 5
 FILLING = 600
-"""Long requests that come first, until everything that is remembered for speed is full."""
+"""Long requests that are sent first, until all caches are full."""
 FLAT = 0.05
-"""What memory may grow by after the first step and still count as flat."""
+"""Growth of memory after the first step that still counts as flat."""
 
 
 class FailedAnswersError(Exception):
-    """Answers failed that had to come."""
+    """Some responses failed."""
 
 
 class Load:
@@ -104,7 +104,7 @@ class Load:
     def send(
         self, server: Server, ask: Ask, requests: int, concurrency: int, seed: int | None = None
     ) -> Outcome:
-        """Send them and wait; without a seed, fresh text is new in this run."""
+        """Send requests and wait; without a seed, fresh text is new in this run."""
         seed = next(self._seeds) if seed is None else seed
         order = Order(server.port, server.pid, ask, requests, concurrency, seed, subjects.KEY)
         assert self._process.stdin is not None
@@ -132,7 +132,7 @@ def loading() -> Iterator[Load]:
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything that runs, and how much of it."""
+    """The running processes and the size of the benchmark."""
 
     load: Load
     servers: Sequence[Server]
@@ -140,7 +140,7 @@ class Bench:
     notes: Sequence[str] = ()
 
     def best(self, case: Case) -> dict[str, float]:
-        """CPU seconds of a request with each gateway; they take turns."""
+        """Return the CPU seconds per request of each gateway; they take turns."""
         found: dict[str, list[float]] = {server.name: [] for server in self.servers}
         for number in range(self.size.rounds):
             for server in self.servers:
@@ -155,7 +155,7 @@ class Bench:
         return self.load.send(server, case.ask, requests, case.concurrency).cpu_each
 
     def warm_up(self) -> None:
-        """Let every gateway see the texts that come again, and all that is loaded at first use."""
+        """Send the repeated texts to every gateway, so that everything is loaded and cached."""
         for server in self.servers:
             for case in CASES:
                 requests = 16 if server.name == LITELLM else 256
@@ -183,7 +183,7 @@ def small(bench: Bench) -> Table:
 
 
 def caps(bench: Bench) -> Table:
-    """The same with caps: a claim before each request is sent, and its row after."""
+    """Measure with caps: a reservation before each request, and a ledger row after it."""
     relay, *capped = (server.name for server in bench.servers)
     rows: list[dict[str, Cell]] = []
     for number in (1, 32, 256):
@@ -217,7 +217,7 @@ def histories(bench: Bench) -> Table:
 
 
 def _grow(bench: Bench, server: Server, ask: Ask) -> tuple[float, float]:
-    """CPU ms of the first request, and of those after it."""
+    """Return the CPU milliseconds of the first request, and of each later one."""
     peer = server.name == LITELLM
     requests, rounds = (2, 1) if peer else (bench.size.histories, bench.size.rounds)
     first = bench.load.send(server, ask, 1, 1, seed=0).cpu

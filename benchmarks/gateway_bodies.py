@@ -1,6 +1,6 @@
-"""What the gateway's benchmark asks: small bodies of 0.8 kB, and a history of 1 MB that grows.
+"""Request bodies of the gateway benchmark: small ones of 0.8 kB, and a growing history of 1 MB.
 
-Words are those of the recordings, mixed, so that text is as hard to tokenise as text is. Bodies are
+Words are those of the recordings, mixed, so that text is as hard to tokenize as text is. Bodies are
 written as a client's own library writes them.
 """
 
@@ -27,25 +27,25 @@ Text: TypeAlias = Literal["seen", "fresh", "long", "history"]
 PATHS: dict[Format, str] = {"chat": "/v1/chat/completions", "messages": "/v1/messages"}
 SYSTEM = "You are a careful assistant. Answer briefly, and say so where you are not sure."
 TURNS = (("user", 22), ("assistant", 22), ("user", 46))
-"""Who speaks in a small body, and how many words."""
+"""Roles and numbers of words in a small body."""
 LONG = 150
-"""Times as many turns in a long one, which makes it about 100 kB."""
+"""A long body has this many times as many turns: about 100 kB."""
 POOL = 64
-"""Small bodies that are sent again and again."""
+"""Number of small bodies that are sent repeatedly."""
 HISTORY = 1_000_000
-"""Bytes of the history that grows, at the first request."""
+"""Bytes of the growing history at the first request."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """The kind of a request."""
+    """A kind of request."""
 
     format: Format = "chat"
     model: str = "gpt-4o"
     text: Text = "seen"
     stream: bool = False
     pace: int | None = None
-    """Milliseconds between the events of the answer; None for all at once."""
+    """Milliseconds between the events of a response; None to send them immediately."""
 
     def body(self, messages: Sequence[Message]) -> bytes:
         body: dict[str, Any] = {"model": self.model, "max_tokens": 500}
@@ -92,7 +92,7 @@ def _vocabulary() -> list[str]:
 
 
 def _histories(model: str) -> Iterator[list[Message]]:
-    """One exchange more each time, and always a user's turn last; a text of its own per model."""
+    """Yield a history with one more exchange each time; each model has its own text."""
     taken: list[Message] = []
     size = 0
     for message in material.turns(seed=crc32(model.encode())):
@@ -103,7 +103,7 @@ def _histories(model: str) -> Iterator[list[Message]]:
 
 
 def _blocks(messages: Sequence[Message]) -> list[Message]:
-    """The turns of a chat in Anthropic's shape."""
+    """Return the turns of a chat in Anthropic's format."""
     return [_block(message) for message in messages]
 
 

@@ -1,4 +1,4 @@
-"""The clients of the gateway's benchmark, all in one process that is not the one measured.
+"""The clients of the gateway benchmark, in one process that is not measured.
 
     python -m benchmarks.gateway_load
 
@@ -34,16 +34,16 @@ LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 ACCEPTED = b"HTTP/1.1 200 "
 STREAM_END = b"\r\n0\r\n\r\n"
 WRITTEN_AHEAD = 4_000
-"""Bodies made before the clock starts; what comes after them is made between answers."""
+"""Number of bodies built before timing starts; later ones are built between responses."""
 STALL = 1.0
-"""Seconds without a piece of an answer."""
+"""Maximum seconds between two parts of a response."""
 SETTLING = 0.05
-"""Seconds in which what follows an answer, such as a log's line, gets done and is counted too."""
+"""Seconds after the last response, so that work such as logging is measured too."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to send, and where."""
+    """The requests to send, and the address."""
 
     port: int
     pid: int
@@ -53,45 +53,45 @@ class Order:
     seed: int = 0
     key: str = ""
     limit: float = 60.0
-    """Seconds after which the run ends, with what it has."""
+    """Seconds after which the run stops with the results so far."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How some times lie, in seconds."""
+    """Percentiles of durations in seconds."""
 
     median: float
     late: float
-    """The 99th of a hundred."""
+    """99th percentile."""
     worst: float
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an order."""
+    """The result of an order."""
 
     done: int
     failed: int
     cpu: float
     seconds: float
     reason: str = ""
-    """Why the first of the failed ones failed."""
+    """The reason of the first failure."""
     stalls: int = 0
-    """Waits longer than a second."""
+    """Gaps longer than a second."""
     gaps: Spread | None = None
-    """A client's waits for the next piece of its answer, that for the first one included."""
+    """Times between the parts of a response, including the time to the first one."""
     answers: Spread | None = None
-    """From the request to the end of its answer."""
+    """Times from a request to the end of its response."""
 
     @property
     def cpu_each(self) -> float:
-        """CPU seconds of a request; without end where none was answered."""
+        """CPU seconds per request; infinite if there was no response."""
         return self.cpu / self.done if self.done else math.inf
 
 
 @dataclass
 class Tally:
-    """What all connections have seen so far."""
+    """Measurements of all connections."""
 
     done: int = 0
     failures: list[str] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Tally:
 
 
 class Client(asyncio.Protocol):
-    """One connection, which asks until there is nothing left to ask."""
+    """One connection that sends requests until there are no more."""
 
     transport: asyncio.Transport
 
@@ -171,7 +171,7 @@ def requests(order: Order) -> Iterator[bytes]:
 
 
 def _ahead(made: Iterator[bytes]) -> Iterator[bytes]:
-    """The same requests, of which many are ready before the first one is taken."""
+    """Return the same requests, many of them built in advance."""
     return chain(list(islice(made, WRITTEN_AHEAD)), made)
 
 

@@ -1,4 +1,4 @@
-"""The processes of the gateway's benchmark: started on free ports, measured from outside, stopped.
+"""Starts, measures and stops the processes of the gateway benchmark.
 
 CPU time and memory are read where Linux shows them.
 """
@@ -19,16 +19,16 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 STOPPING = 10
-"""Seconds that a process has for leaving by itself."""
+"""Seconds that a process has to exit before it is killed."""
 
 
 class StartError(Exception):
-    """A process did not get ready; its last words."""
+    """A process did not become ready; contains the end of its output."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A process that listens."""
+    """A running server."""
 
     name: str
     pid: int
@@ -36,14 +36,14 @@ class Server:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process and its children have used so far, in all of their threads."""
+    """Return the CPU seconds of a process and its children, all threads included."""
     # How Linux numbers the clock of another process; it counts nanoseconds, /proc hundredths.
     own = time.clock_gettime(~pid << 3 | 2)
     return own + sum(map(cpu_seconds, children(pid)))
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory that a process and its children hold."""
+    """Return the resident memory of a process and its children."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") + sum(map(resident_bytes, children(pid)))
 
@@ -54,7 +54,7 @@ def children(pid: int) -> list[int]:
 
 
 def is_measurable() -> bool:
-    """Whether this system shows what others use."""
+    """Return whether this system reports the CPU time of other processes."""
     return Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 
@@ -75,7 +75,7 @@ def serving(
     patience: float = 30,
     extra: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
-    """A server with a home of its own, from its first answer at `ready` on."""
+    """Run a server with its own home folder; yield it once `ready` responds."""
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with log.open("wb") as output:

@@ -1,4 +1,4 @@
-"""What the gateway's benchmark measures: a bare relay, brim, and LiteLLM's proxy.
+"""The subjects of the gateway benchmark: a bare relay, brim, and LiteLLM's proxy.
 
 Each is a process of its own with one worker, and gets its requests from a port of its own.
 """
@@ -25,15 +25,15 @@ RELAY, BRIM, LITELLM = "bare relay", "brim", "LiteLLM"
 SQLITE, POSTGRES, REDIS = "SQLite", "PostgreSQL", "Valkey"
 CHAT_MODELS = ("gpt-4o", "gpt-4.1")
 MESSAGES_MODELS = ("claude-sonnet-4-5", "claude-opus-4-6")
-"""The first of each cannot hold a history of 1 MB, the second can."""
+"""The first of each has a window too small for a history of 1 MB; the second does not."""
 KEY = f"sk-{secrets.token_hex(32)}"
-"""What clients show; LiteLLM does not start without one of its own."""
+"""The key of the clients; LiteLLM does not start without a master key."""
 OURS = {"PYTHONPATH": str(environment.ROOT)}
 
 
 @contextmanager
 def upstream() -> Iterator[str]:
-    """The address of the provider behind all of them."""
+    """Run the upstream of all gateways; yield its address."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.gateway_upstream", str(port)]
     with serving("upstream", command, port, "/healthz", extra=OURS):
@@ -50,7 +50,7 @@ def relay(upstream: str) -> Iterator[Server]:
 
 @contextmanager
 def brim(upstream: str, name: str = BRIM, store: str = "") -> Iterator[Server]:
-    """brim as `brim serve` starts it; with a store, for a key whose caps are never reached."""
+    """Run `brim serve`; with a store, a key has caps that are never reached."""
     port = free_port()
     command = [sys.executable, "-m", "brim.cli", "serve", "--port", str(port)]
     lines = f'[upstreams.bench]\nendpoint = "{upstream}/v1"\nformat = ["openai", "anthropic"]\n'
@@ -65,7 +65,7 @@ def brim(upstream: str, name: str = BRIM, store: str = "") -> Iterator[Server]:
 
 @contextmanager
 def capped(upstream: str) -> Iterator[list[Server]]:
-    """brim with each of its stores, and a cap for the key and one for its project in each."""
+    """Run brim with each store, and with a cap for the key and one for its project."""
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
         stores = {
@@ -90,7 +90,7 @@ async def _add_key(store: str) -> None:
 
 @contextmanager
 def litellm(upstream: str) -> Iterator[Server]:
-    """Its proxy without a database and without callbacks; it takes a while to start."""
+    """Run LiteLLM's proxy without a database or callbacks; it starts slowly."""
     port = free_port()
     rows = [_deployment(name, "openai", f"{upstream}/v1") for name in CHAT_MODELS]
     rows += [_deployment(name, "anthropic", upstream) for name in MESSAGES_MODELS]

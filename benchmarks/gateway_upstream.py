@@ -1,4 +1,4 @@
-"""The provider of the gateway's benchmark: it answers at once, and costs next to nothing.
+"""The upstream of the gateway benchmark: it responds immediately and uses little CPU time.
 
     python -m benchmarks.gateway_upstream PORT
 
@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, cast
 import uvloop
 
 BACKLOG = 2_048
-"""Connections that wait to be taken: of hundreds at once, some would else be tried again a second
+"""Listen backlog: of hundreds of concurrent connections, some would otherwise be retried a second
 later, through no fault of the gateway."""
 DELTAS = 30
 WORDS = "of the conversation, "
@@ -31,7 +31,7 @@ PACED = re.compile(rb'"user": ?"paced (\d+)"')
 STREAMED = re.compile(rb'"stream": ?true')
 USAGE_ASKED = re.compile(rb'"include_usage": ?true')
 FRAME, BYTES_PER_TOKEN = 350, 4
-"""What a small body has beside its text, and what takes a token: about as brim counts."""
+"""Bytes of a small body besides its text, and bytes per token, about as brim counts."""
 TOKENS = b"271828"
 """Placeholder in the prepared answers for the number of tokens in the body."""
 
@@ -114,7 +114,7 @@ def _packed(body: Body) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-# How it goes out
+# Sending
 
 
 def _whole(status: str, body: Body) -> bytes:
@@ -147,7 +147,7 @@ STREAMS = {
 
 
 class Connection(asyncio.Protocol):
-    """One client: requests that come one after the other, and their answers."""
+    """One client connection with sequential requests."""
 
     transport: asyncio.Transport
 

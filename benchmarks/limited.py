@@ -1,4 +1,4 @@
-"""brim with a limit that is exactly the number asked for."""
+"""brim with an exact token limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from brim.fitting import api
 from brim.fitting.policies import resolve_policy
 
 MODEL = "gpt-4o"
-"""Counted with its own vocabulary, so brim takes no margin and only the reply leaves the window."""
+"""Its counts are exact, so brim adds no margin, and the limit is the window minus the reply."""
 
 
 def fit(messages: Sequence[Message], limit: int, policy: str) -> brim.Request:
@@ -24,5 +24,5 @@ def session(limit: int, policy: str) -> brim.Session:
 
 
 def forget() -> None:
-    """Make the next stateless call start from nothing."""
+    """Clear the cache of stateless calls."""
     api.prefix_cache.clear()

@@ -1,7 +1,7 @@
-"""Long conversations for the clock, mixed from recorded text.
+"""Long conversations for timing, mixed from recorded text.
 
-A seed gives the same conversation every time, and no two seeds give the same text: what a cold
-call meets has not been counted before. Sizes are those of the recorded turns. The set shipped with
+The same seed gives the same conversation, and different seeds give different text, so a cold call
+gets text that was not counted before. Turns have the sizes of recorded ones. The set shipped with
 the project is always the source, so that figures from different machines can be compared.
 """
 
@@ -19,7 +19,7 @@ from benchmarks.recordings import Message
 
 @cache
 def spoken() -> dict[str, list[str]]:
-    """All recorded texts, by role.
+    """Return all recorded texts by role.
 
     Agents that were recorded without tool calls have their outputs in user turns.
     """
@@ -34,7 +34,7 @@ def spoken() -> dict[str, list[str]]:
 
 
 def turns(seed: int) -> Iterator[Message]:
-    """A conversation without end: a system prompt, then user, call, result, answer, again."""
+    """Yield an endless conversation: a system prompt, then user, call, result, reply, and so on."""
     chance = random.Random(seed)
     yield {"role": "system", "content": spoken()["system"][0]}
     for number in count():
@@ -53,19 +53,19 @@ def _call(name: str, chance: random.Random) -> Message:
 
 
 def _mix(role: str, chance: random.Random) -> str:
-    """The beginning of one recorded text and the end of another, with a number between."""
+    """Return the first half of a recorded text, a number, and the second half of another."""
     first, second = chance.choice(spoken()[role]), chance.choice(spoken()[role])
     start = first[: len(first) // 2]
     return f"{start}\n{chance.randrange(10**9)}\n{second[len(second) // 2 :]}"
 
 
 def of_turns(number: int, seed: int) -> list[Message]:
-    """A system prompt and so many turns."""
+    """Return a system prompt and this many turns."""
     return list(islice(turns(seed), number + 1))
 
 
 def of_tokens(size: int, seed: int) -> list[Message]:
-    """About so many tokens, ending with a request: a user's turn or a result."""
+    """Return about this many tokens of turns; the last one is a user turn or a tool result."""
     taken: list[Message] = []
     total = ruler.REQUEST
     for message in turns(seed):

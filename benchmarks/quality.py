@@ -1,4 +1,4 @@
-"""Whether every fitted conversation fits, is valid, and is as full as it can be.
+"""Whether every fitted conversation fits, is valid, and uses its budget.
 
     python -m benchmarks.quality [FOLDER] [--json]
 
@@ -26,12 +26,12 @@ POLICIES = ("steady", "thrift", "rolling", "sliding")
 BUDGETS = (2_000, 4_000, 8_000)
 SAMPLE = 50
 FILL = {"steady": 0.85, "rolling": 0.95, "sliding": 0.90}
-"""How full a policy's requests must be on average."""
+"""Minimum average share of the budget that a policy's requests use."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of fitting one history."""
+    """The result of fitting one history."""
 
     feasible: bool
     raised: bool
@@ -41,11 +41,11 @@ class Verdict:
     users_met: bool = False
     assistants_met: bool = False
     agrees: bool = True
-    """Whether the plan says the number that was counted here."""
+    """Whether the plan reports the same number as the independent count."""
 
     @property
     def handled(self) -> bool:
-        """Good, or as good as can be where the open step had to be clipped."""
+        """Whether the result is good, or the best possible if the open step had to be clipped."""
         if self.raised:
             return not self.feasible
         return not self.faults or (not self.feasible and set(self.faults) == {CLIPPED})
@@ -55,7 +55,7 @@ CLIPPED = "last message changed"
 
 
 def judge(messages: Sequence[Message], limit: int, policy: str) -> Verdict:
-    """Fit a history that is over the limit, and look at what comes back."""
+    """Fit a history that exceeds the limit and check the result."""
     feasible = ruler.request_tokens(validity.hard_parts(messages)) <= limit
     limited.forget()
     try:
@@ -80,7 +80,7 @@ def judge(messages: Sequence[Message], limit: int, policy: str) -> Verdict:
 
 @dataclass
 class Tally:
-    """The verdicts on one policy at one budget."""
+    """The verdicts for one policy and one budget."""
 
     verdicts: list[Verdict] = field(default_factory=list)
 
@@ -116,17 +116,17 @@ def _percent(truths: Iterable[bool]) -> float | None:
 
 
 def ends(recorded: Iterable[Recording]) -> Iterator[Sequence[Message]]:
-    """Every conversation as it ended."""
+    """Yield every complete conversation."""
     return (recording.messages for recording in recorded)
 
 
 def sample(recorded: Sequence[Recording]) -> Sequence[Recording]:
-    """About fifty conversations, evenly from all."""
+    """Return about fifty conversations, evenly spaced."""
     return recorded[:: max(1, len(recorded) // SAMPLE)]
 
 
 def points(recorded: Iterable[Recording]) -> Iterator[Sequence[Message]]:
-    """Conversations as they stood at each of their requests."""
+    """Yield the history of conversations at each of their requests."""
     for recording in recorded:
         for point in request_points(recording.messages):
             yield recording.messages[:point]
@@ -159,7 +159,7 @@ def table(title: str, tallies: dict[tuple[str, int], Tally]) -> report.Table:
 
 
 def agreement(recorded: Sequence[Recording]) -> report.Table:
-    """Whether a session, and a call that remembers earlier calls, send what a fresh call sends."""
+    """Compare a session and cached stateless calls with calls without a cache."""
     found: dict[tuple[str, int], list[tuple[bool, bool]]] = defaultdict(list)
     for recording in recorded:
         for budget in BUDGETS:
@@ -171,24 +171,24 @@ def agreement(recorded: Sequence[Recording]) -> report.Table:
             "budget": f"{budget:,}",
             "requests": len(outcomes),
             "session %": _percent(session for session, _ in outcomes),
-            "remembering %": _percent(remembering for _, remembering in outcomes),
+            "cached %": _percent(cached for _, cached in outcomes),
         }
         for (policy, budget), outcomes in sorted(found.items())
     ]
-    formats = {"session %": ".1f", "remembering %": ".1f"}
-    notes = ["remembering: all policies in turn at each request, so that none may take another's"]
-    return report.Table("Quality: equal to a fresh call", rows, formats, notes)
+    formats = {"session %": ".1f", "cached %": ".1f"}
+    notes = ["cached: all policies in turn at each request, so that shared entries would show"]
+    return report.Table("Quality: equal to a call without a cache", rows, formats, notes)
 
 
 def _compare(messages: list[Message], budget: int) -> Iterator[tuple[str, tuple[bool, bool]]]:
     asked = request_points(messages)
-    remembering = [
+    cached = [
         [_sent(partial(limited.fit, messages[:point], budget, policy)) for policy in POLICIES]
         for point in asked
     ]
     for place, policy in enumerate(POLICIES):
         session = limited.session(budget, policy)
-        for start, point, row in zip([0, *asked], asked, remembering, strict=False):
+        for start, point, row in zip([0, *asked], asked, cached, strict=False):
             for message in messages[start:point]:
                 session.append(message)
             limited.forget()
@@ -197,7 +197,7 @@ def _compare(messages: list[Message], budget: int) -> Iterator[tuple[str, tuple[
 
 
 def _sent(ask: Callable[[], brim.Request]) -> list[Message] | None:
-    """The messages of a request; None where it is refused."""
+    """Return the messages of a request; None if it does not fit."""
     try:
         return list(ask().messages)
     except brim.ContextOverflowError:
@@ -206,7 +206,7 @@ def _sent(ask: Callable[[], brim.Request]) -> list[Message] | None:
 
 def tables(recorded: Sequence[Recording]) -> Iterator[report.Table]:
     some = sample(recorded)
-    yield table(f"Quality: {len(recorded)} conversations as they ended", tally(ends(recorded)))
+    yield table(f"Quality: {len(recorded)} complete conversations", tally(ends(recorded)))
     yield table(f"Quality: {len(some)} conversations at every request", tally(points(some)))
     yield agreement(some)
 

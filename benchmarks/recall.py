@@ -1,4 +1,4 @@
-"""How much of what an agent goes on to use is still in front of it: future-reference recall.
+"""Future-reference recall: how much of what an agent uses next is still in its request.
 
     python -m benchmarks.recall [FOLDER] [--json]
 
@@ -21,7 +21,7 @@ from benchmarks.replay import Pool, Replay, Setting
 
 NEXT = 5
 GAIN = {32_000: 1.0}
-"""Points by which `steady` must lie above `sliding`; elsewhere it must not lie below."""
+"""Points by which `steady` must exceed `sliding`; for other budgets it must not be lower."""
 
 _ENTITY = re.compile(
     r"""
@@ -43,7 +43,7 @@ def entities(text: str) -> frozenset[str]:
 
 @dataclass
 class Score:
-    """How many entities were wanted, and how many were there."""
+    """Numbers of referenced entities, and of those that were in the request."""
 
     wanted: int = 0
     found: int = 0
@@ -60,7 +60,7 @@ class Score:
 
 
 class Reader:
-    """The entities of every message of a pool, read once."""
+    """The entities of every message in a pool, parsed once."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -74,7 +74,7 @@ class Reader:
 
 
 def scores(replays: Iterable[Replay], near: int, pool: Pool) -> dict[str, Score]:
-    """Add up every policy's recall over some sessions."""
+    """Return the recall of every policy over some sessions."""
     totals = {policy: Score() for policy in replay.POLICIES}
     reader = Reader(pool)
     for session in replays:
@@ -92,7 +92,7 @@ def scores(replays: Iterable[Replay], near: int, pool: Pool) -> dict[str, Score]
 def _references(
     session: Replay, near: int, pool: Pool, reader: Reader
 ) -> Iterator[tuple[int, set[str], set[str]]]:
-    """At each request: the entities that will be used, and those of them not seen lately."""
+    """Yield for each request the entities that will be used, and those not in recent messages."""
     head = (*range(pool.head(session.history)), pool.first_user(session.history))
     given = set().union(*(reader(session.history[place]) for place in head))
     last: dict[str, int] = {}
@@ -107,7 +107,7 @@ def _references(
 
 
 def _next(session: Replay, point: int, pool: Pool, reader: Reader) -> set[str]:
-    """The entities of the next turns that the agent wrote."""
+    """Return the entities in the agent's next turns."""
     written = (n for n in session.history[point:] if pool.messages[n]["role"] == "assistant")
     return set().union(*(reader(number) for number, _ in zip(written, range(NEXT), strict=False)))
 
@@ -126,7 +126,7 @@ def table(setting: Setting, replays: Sequence[Replay], pool: Pool) -> report.Tab
     requests = sum(len(session.points) - session.first for session in replays)
     title = f"Recall: {setting.name} ({len(replays)} conversations, {requests:,} requests)"
     formats = {"recall %": ".1f", "far recall %": ".1f", "against sliding": "+.1f"}
-    notes = [f"{base.wanted:,} entities wanted, {base.far:,} of them far"]
+    notes = [f"{base.wanted:,} entities referenced, {base.far:,} of them far"]
     return report.Table(title, rows if base.wanted else [], formats, notes)
 
 

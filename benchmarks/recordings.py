@@ -1,7 +1,7 @@
 """Real conversations, and the long sessions chained from them.
 
-A folder holds `*.jsonl.gz`, a conversation a line: `{"id", "source", "messages", "tools"?}` with
-messages in the OpenAI chat shape. Without a folder the few that ship with the project are used.
+A folder contains `*.jsonl.gz` files. Each line is `{"id", "source", "messages", "tools"?}` with
+messages in the OpenAI chat format. Without a folder, the recordings in the project are used.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ _ISSUE = re.compile(r"([A-Za-z0-9.-]+__[A-Za-z0-9._-]+?)-(\d+)(?:\.\w+)?$")
 
 @dataclass(frozen=True)
 class Recording:
-    """One conversation as it happened."""
+    """One recorded conversation."""
 
     id: str
     source: str
-    """Where the public original is: `owner/repository:path`."""
+    """The public original: `owner/repository:path`."""
     file: str
-    """The file it was read from: one model at one kind of work."""
+    """The file it was read from, which contains one model and one kind of task."""
     messages: list[Message]
     tools: list[Message]
 
     @property
     def chat(self) -> bool:
-        """Whether it is a support chat; everything else here is an agent at work on code."""
+        """Whether it is a support chat; all others are coding agents."""
         return "tau-bench" in self.source
 
     @property
     def issue(self) -> tuple[str, int] | None:
-        """The repository and the issue it is about, where its name says so."""
+        """The repository and the issue, if its name contains them."""
         found = _ISSUE.search(self.source) or _ISSUE.search(self.id)
         return (found[1], int(found[2])) if found else None
 
 
 def load(folder: Path | None = None) -> list[Recording]:
-    """Read every conversation of a folder, in the order of its files."""
+    """Read all conversations in a folder, in the order of its files."""
     paths = sorted((folder or SHIPPED).glob("*.jsonl.gz"))
     if not paths:
-        raise SystemExit(f"{folder}: no *.jsonl.gz in it")
+        raise SystemExit(f"{folder} contains no *.jsonl.gz files")
     return [recording for path in paths for recording in _read(path)]
 
 
@@ -69,8 +69,8 @@ def _read(path: Path) -> Iterator[Recording]:
 def sessions(recordings: Iterable[Recording], most: int = 8, least: int = 4) -> list[Recording]:
     """Chain tasks that one model did in one repository, eight in a row, by issue number.
 
-    A rest of fewer than eight is a session too, from four up. An issue is taken once; only where
-    that leaves no session at all, as in the set shipped with the project, may it come again.
+    A remainder of at least four is a session too. Each issue is used once; only if
+    that leaves no session, as in the set shipped with the project, may it repeat.
     """
     groups: dict[tuple[str, str], list[Recording]] = defaultdict(list)
     for recording in recordings:
@@ -90,7 +90,7 @@ def _chains(groups: Iterable[list[Recording]], most: int, least: int) -> Iterato
 
 
 def _chain(tasks: list[Recording]) -> Recording:
-    """One conversation of several: only the first brings its system prompt."""
+    """Join several conversations; only the first keeps its system prompt."""
     first, *later = tasks
     messages = list(first.messages)
     for task in later:
@@ -99,7 +99,7 @@ def _chain(tasks: list[Recording]) -> Recording:
 
 
 def request_points(messages: list[Message]) -> list[int]:
-    """How long the history was whenever the model was really asked."""
+    """Return the length of the history at each recorded request."""
     return [
         index
         for index in range(1, len(messages))

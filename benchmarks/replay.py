@@ -20,7 +20,7 @@ POLICIES = ("sliding", "rolling", "steady", "thrift")
 
 
 class Pool:
-    """Every message that occurs, once, with its tokens."""
+    """All different messages with their token counts."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -36,7 +36,7 @@ class Pool:
         return self._numbers[key]
 
     def numbers(self) -> Callable[[Sequence[Message]], tuple[int, ...]]:
-        """A numbering that reads each message object only once, for as long as it is used."""
+        """Return a function that numbers messages and reads each message object only once."""
         seen: dict[int, tuple[Message, int]] = {}
 
         def numbered(messages: Sequence[Message]) -> tuple[int, ...]:
@@ -51,40 +51,40 @@ class Pool:
         return ruler.REQUEST + sum(self.tokens[number] for number in numbers)
 
     def head(self, numbers: Sequence[int]) -> int:
-        """How many messages of system text stand first."""
+        """Return the number of system messages at the start."""
         roles = (self.messages[number]["role"] for number in numbers)
         return sum(1 for _ in takewhile(SYSTEM.__contains__, roles))
 
     def first_user(self, numbers: Sequence[int]) -> int:
-        """Where the first user turn stands; -1 if there is none."""
+        """Return the index of the first user turn; -1 if there is none."""
         places = (i for i, n in enumerate(numbers) if self.messages[n]["role"] == "user")
         return next(places, -1)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One row of the tables: some conversations under one budget."""
+    """Some conversations with one budget: one row of the tables."""
 
     name: str
     budget: int
     conversations: Sequence[Recording]
     near: int = 10
-    """How many of the newest messages do not count as far."""
+    """Number of the newest messages that do not count as far."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """One conversation under one budget, replayed with every policy."""
+    """One conversation with one budget, replayed with every policy."""
 
     history: tuple[int, ...]
     points: tuple[int, ...]
-    """The length of the history at each request that no policy had to refuse."""
+    """The length of the history at each request that fits under every policy."""
     first: int
-    """How many of the requests were sent before the history outgrew the budget."""
+    """Number of requests before the history exceeds the budget."""
     refused: int
-    """Requests left out because something in them fits under no policy."""
+    """Requests omitted because they do not fit under some policy."""
     sent: dict[str, list[tuple[int, ...]]]
-    """By policy, what was sent at each point."""
+    """The messages sent at each point, by policy."""
 
 
 def settings(recordings: Sequence[Recording]) -> list[Setting]:
@@ -100,7 +100,7 @@ def settings(recordings: Sequence[Recording]) -> list[Setting]:
 
 
 def replays(setting: Setting, pool: Pool) -> Iterator[Replay]:
-    """Replay those conversations of a setting that outgrow its budget."""
+    """Replay the conversations of a setting that exceed its budget."""
     for conversation in setting.conversations:
         history = tuple(map(pool.number, conversation.messages))
         points = request_points(conversation.messages)
@@ -126,7 +126,7 @@ def _replay(
 def requests(
     messages: Sequence[Message], points: Sequence[int], budget: int, policy: str, pool: Pool
 ) -> list[tuple[int, ...] | None]:
-    """What a session sends at each point; None where it refuses."""
+    """Return what a session sends at each point; None if it does not fit."""
     session = limited.session(budget, policy)
     numbered = pool.numbers()
     fitted: list[tuple[int, ...] | None] = []

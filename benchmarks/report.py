@@ -1,4 +1,4 @@
-"""Tables for people, JSON for programs, and the command line that all benchmarks share."""
+"""Tables, JSON, and the command line that all benchmarks share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-SHIPPED = "the few in the project, too few to hold against the targets of cost and recall"
+SHIPPED = "shipped with the project; too few to compare with the targets of cost and recall"
 
 Cell: TypeAlias = str | int | float | bool | None
 
@@ -22,7 +22,7 @@ class Table:
     title: str
     rows: Sequence[dict[str, Cell]]
     formats: dict[str, str] = field(default_factory=dict)
-    """A format specification per column, as `format` takes it."""
+    """A format specification for each column."""
     notes: Sequence[str] = ()
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line said."""
+    """Options of the command line."""
 
     folder: Path | None
     json: bool
@@ -67,20 +67,20 @@ class Options:
     limit: float
     """Seconds after which a peer's run is stopped."""
     short: bool = False
-    """A quick look, where a benchmark has one: fewer and smaller runs, looser figures."""
+    """Whether to make fewer and smaller runs, with less precise figures."""
 
 
 def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
-    """Read the command line; every benchmark has the same one."""
+    """Parse the command line, which is the same for every benchmark."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument(
         "folder",
         nargs="?",
         type=Path,
-        help="where *.jsonl.gz recordings are (default: those shipped with the project)",
+        help="folder with *.jsonl.gz recordings (default: those shipped with the project)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--no-peers", action="store_true", help="measure the speed of brim alone")
+    parser.add_argument("--no-peers", action="store_true", help="measure only brim")
     parser.add_argument(
         "--limit",
         type=float,
@@ -88,14 +88,14 @@ def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
         help="seconds after which a peer is stopped (%(default)s)",
     )
     parser.add_argument(
-        "--short", action="store_true", help="a quick look at the gateway: fewer and smaller runs"
+        "--short", action="store_true", help="make fewer and smaller runs of the gateway benchmark"
     )
     given = parser.parse_args(argv)
     return Options(given.folder, given.json, not given.no_peers, given.limit, given.short)
 
 
 def run(doc: str | None, measure: Callable[[Options], Iterable[Table]]) -> None:
-    """Measure, and print the tables in the form that was asked for, each when it is ready."""
+    """Measure and print the tables, each as soon as it is ready, or all as JSON."""
     given = options(doc)
     start = time.perf_counter()
     if given.json:

@@ -1,7 +1,7 @@
-"""An independent count of a request, to hold brim's own against.
+"""An independent count of a request, to compare with brim's own.
 
-It shares brim's packed vocabulary (what is one token is a fact, not an opinion) and nothing else:
-four tokens a message, three a request, one for a name beside the name itself (OpenAI's published
+It shares only the packed vocabulary with brim and has its own rules for the framing:
+four tokens per message, three per request, one for a name plus the name itself (OpenAI's published
 rule), and for a tool call its name, its arguments and ten.
 """
 
@@ -24,7 +24,7 @@ NAME = 1
 
 @cache
 def encoding() -> Encoding:
-    """The o200k vocabulary, from brim's package, as tiktoken runs it."""
+    """Return the o200k vocabulary of brim's package as a tiktoken encoding."""
     from brim.tokens import vocabularies
 
     return vocabularies.load_encoding("o200k_base")
@@ -36,7 +36,7 @@ def tokens(text: str) -> int:
 
 
 def texts(message: Message) -> list[str]:
-    """Everything of a message that costs tokens, except its frame."""
+    """Return all texts of a message that cost tokens."""
     content = message.get("content") or ""
     parts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
     for call in message.get("tool_calls") or []:

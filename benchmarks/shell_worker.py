@@ -1,9 +1,9 @@
-"""One measurement of the shell in a process of its own; `benchmarks.shell` starts it.
+"""One measurement of the shell in its own process; `benchmarks.shell` starts it.
 
     python -m benchmarks.shell_worker NAME ROUNDS
 
 It resumes the saved conversation NAME, asks ROUNDS questions, and prints for each of them when
-it was asked and how long the steps took, as JSON. The environment says where all that lies.
+it was asked and how long the steps took, as JSON. Environment variables set its folders.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WORDS = "And what does that mean for number {}?"
 
 
 class Stopwatch:
-    """How long the steps of the present question took."""
+    """Durations of the steps of the current question."""
 
     def __init__(self) -> None:
         self.steps: dict[str, float] = {}

@@ -1,8 +1,8 @@
-"""What fitting costs in CPU time, as a multiple of tokenising everything once; peers beside it.
+"""CPU time of fitting as a multiple of tokenizing everything once, compared with peers.
 
     python -m benchmarks.speed [--no-peers] [--limit SECONDS] [--json]
 
-Every measurement has a process of its own and its own yardstick in it. Cold calls meet text never
+Every measurement has a process of its own and its own baseline in it. Cold calls meet text never
 seen before, best of some rounds. A growing history is fitted at every request point to 8k, best
 of three processes (peers: one). A peer is stopped after the limit, and then left out of what
 is larger.
@@ -38,15 +38,15 @@ STARTS = 10
 
 @dataclass(frozen=True)
 class Time:
-    """CPU seconds, and those of the yardstick in the same process; or why there are none."""
+    """CPU seconds of a subject and of the baseline in the same process, or an error."""
 
     seconds: float = math.nan
-    tokenising: float = math.nan
+    tokenizing: float = math.nan
     failure: str = ""
 
     @property
     def ratio(self) -> float | None:
-        return None if self.failure else self.seconds / self.tokenising
+        return None if self.failure else self.seconds / self.tokenizing
 
 
 def measure(python: Path, limit: float, *arguments: str | int) -> Time:
@@ -74,7 +74,7 @@ def measure(python: Path, limit: float, *arguments: str | int) -> Time:
 
 
 class Bench:
-    """The measurements of one run: where each subject runs, and for how long it may."""
+    """The measurements of one run, with the environment and the time limit of each subject."""
 
     def __init__(self, options: Options) -> None:
         self.missing = environment.ready() if options.peers else "peers left out: not asked for"
@@ -88,11 +88,11 @@ class Bench:
         return measure(Path(sys.executable), 10 * self.limit, *arguments)
 
     def best(self, name: str, rounds: int, *arguments: str | int) -> Time:
-        """The smallest time over the smallest yardstick: the smallest ratio would be luck."""
+        """Return the smallest time and the smallest baseline; the smallest ratio would be noise."""
         times = [self.time(name, *arguments) for _ in range(rounds)]
         if failed := next((time for time in times if time.failure), None):
             return failed
-        return Time(min(time.seconds for time in times), min(time.tokenising for time in times))
+        return Time(min(time.seconds for time in times), min(time.tokenizing for time in times))
 
 
 def cold(bench: Bench) -> Table:
@@ -109,7 +109,7 @@ def cold(bench: Bench) -> Table:
             row[title] = found.ratio
         rows.append(row)
     target = ", ".join(f"{title} ≤ {most}" for title, most in COLD_TARGETS.items())
-    notes = [*bench.notes, f"multiples of tokenising everything once; brim's targets: {target}"]
+    notes = [*bench.notes, f"multiples of tokenizing everything once; brim's targets: {target}"]
     return Table("Speed: one cold call", rows, dict.fromkeys(COLD, ".2f"), notes)
 
 
@@ -119,15 +119,15 @@ def growth(bench: Bench) -> Table:
     for name, found in times.items():
         row: dict[str, Cell] = {"growing history": _title(name)}
         row |= {f"{turns:,} turns s": _seconds(time) for turns, time in found.items()}
-        row["× tokenising"] = found[TURNS[-1]].ratio
+        row["× tokenizing"] = found[TURNS[-1]].ratio
         row["exponent"] = _exponent(found)
         rows.append(row)
-    formats = {"× tokenising": ".2f", "exponent": ".2f"}
+    formats = {"× tokenizing": ".2f", "exponent": ".2f"}
     return Table(
         f"Speed: a growing history, fitted at every request to {GROWTH_LIMIT:,} tokens",
         rows,
         formats,
-        [*bench.notes, _tokenising(times), *_against(times, bench.peers)],
+        [*bench.notes, _tokenizing(times), *_against(times, bench.peers)],
     )
 
 
@@ -151,23 +151,23 @@ def _seconds(time: Time) -> str:
 
 
 def _exponent(found: dict[int, Time]) -> float | None:
-    """How the time grows with the turns, from the middle size to the largest."""
+    """Return the exponent of the time's growth from the middle size to the largest."""
     middle, largest = TURNS[1], TURNS[2]
     if found[largest].failure:
         return None
     return math.log(found[largest].seconds / found[middle].seconds) / math.log(largest / middle)
 
 
-def _tokenising(times: dict[str, dict[int, Time]]) -> str:
-    yardsticks = [time[TURNS[-1]].tokenising for time in times.values() if time[TURNS[-1]].ratio]
+def _tokenizing(times: dict[str, dict[int, Time]]) -> str:
+    baselines = [time[TURNS[-1]].tokenizing for time in times.values() if time[TURNS[-1]].ratio]
     return (
-        f"tokenising {TURNS[-1]:,} turns once: {min(yardsticks, default=math.nan):.2f} s; "
-        "targets: session ≤ 4 × tokenising, exponent ≤ 1.2"
+        f"tokenizing {TURNS[-1]:,} turns once: {min(baselines, default=math.nan):.2f} s; "
+        "targets: session ≤ 4 × tokenizing, exponent ≤ 1.2"
     )
 
 
 def _against(times: dict[str, dict[int, Time]], peers: Iterable[str]) -> list[str]:
-    """The stateless call against the fastest peer that got to the end."""
+    """Compare the stateless call with the fastest peer that finished."""
     known = {name: times[name][TURNS[-1]] for name in peers}
     done = {name: time.seconds for name, time in known.items() if not time.failure}
     if not done:
@@ -178,13 +178,13 @@ def _against(times: dict[str, dict[int, Time]], peers: Iterable[str]) -> list[st
 
 
 def starts() -> Table:
-    """Wall time from nothing to something, best of ten."""
+    """Measure start-up times, best of ten."""
     timer = "import time; t = time.perf_counter(); import brim; print(time.perf_counter() - t)"
     rows: list[dict[str, Cell]] = [
         {"start": "python -c pass", "ms": _wall([sys.executable, "-c", "pass"]), "target": None},
         {"start": "import brim", "ms": _inside([sys.executable, "-c", timer]), "target": "< 50"},
     ]
-    notes = [f"wall time, best of {STARTS}; the import is timed inside of the new process"]
+    notes = [f"wall time, best of {STARTS}; the import is timed inside the new process"]
     if find_spec("brim.cli"):
         rows.append({"start": "brim --help", "ms": _wall(_help()), "target": "< 200"})
     else:

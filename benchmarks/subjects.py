@@ -1,4 +1,4 @@
-"""Who is timed: brim in its forms, and its peers, all behind one face.
+"""The subjects of the speed benchmark: brim and its peers behind one interface.
 
 Peers get messages in their own types (made before the clock starts) and, where they take one, the
 same exact counter. They live in an environment of their own, so they are imported by name.
@@ -17,12 +17,12 @@ from benchmarks import limited, ruler
 from benchmarks.recordings import Message
 
 Fit = Callable[[list[Any], int], list[Any] | None]
-"""Fits messages to a limit; None means that they stay as they are."""
+"""Fits messages to a limit; None means that they stay unchanged."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Something that can be timed."""
+    """A library and policy to time."""
 
     convert: Callable[[list[Message]], list[Any]]
     fit: Fit
@@ -30,8 +30,8 @@ class Subject:
     """Whether its caller continues with the trimmed history instead of the whole history."""
 
 
-def tokenise(messages: Sequence[Message]) -> int:
-    """The yardstick: every text of every message through the tokenizer, once."""
+def tokenize(messages: Sequence[Message]) -> int:
+    """Tokenize every text of every message once: the baseline."""
     encode = ruler.encoding().encode_ordinary
     texts = (text for message in messages for text in ruler.texts(message) if text)
     return sum(len(encode(text)) for text in texts)

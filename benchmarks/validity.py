@@ -1,4 +1,4 @@
-"""What is wrong with a fitted conversation, said without asking brim.
+"""Checks of a fitted conversation that do not use brim.
 
 A result belongs to the nearest turn before it that calls tools, and ids decide only among that
 turn's calls: real histories use an id again in a later turn.
@@ -16,7 +16,7 @@ SYSTEM = {"system", "developer"}
 
 
 def call_faults(messages: Sequence[Message]) -> list[str]:
-    """Results without their call, and calls without their result."""
+    """Return results without a call, and calls without a result."""
     faults: list[str] = []
     waiting: Counter[str] = Counter()
     for message in messages:
@@ -32,7 +32,7 @@ def call_faults(messages: Sequence[Message]) -> list[str]:
 
 
 def kept_faults(messages: Sequence[Message], original: Sequence[Message]) -> list[str]:
-    """What had to stay as it was, and did not."""
+    """Return the protected messages that changed."""
     faults = []
     if _of(messages, SYSTEM) != _of(original, SYSTEM):
         faults.append("system changed")
@@ -44,18 +44,18 @@ def kept_faults(messages: Sequence[Message], original: Sequence[Message]) -> lis
 
 
 def user_first(messages: Sequence[Message]) -> bool:
-    """Whether a user speaks first, after the system text."""
+    """Return whether the first message after the system prompt is a user message."""
     return next((m["role"] == "user" for m in messages if m["role"] not in SYSTEM), True)
 
 
 def met(messages: Sequence[Message], original: Sequence[Message], role: str) -> bool:
-    """Whether two turns of a role stand side by side that did not before the cut."""
+    """Return whether two turns of a role are adjacent that were not before the trim."""
     before = {(_words(a), _words(b)) for a, b in _neighbours(original, role)}
     return any((_words(a), _words(b)) not in before for a, b in _neighbours(messages, role))
 
 
 def open_step(messages: Sequence[Message]) -> list[Message]:
-    """The last assistant turn and its results, if nothing else has followed."""
+    """Return the last assistant turn and its results, if nothing else follows."""
     for index in range(len(messages) - 1, -1, -1):
         role = messages[index]["role"]
         if role == "assistant":
@@ -66,7 +66,7 @@ def open_step(messages: Sequence[Message]) -> list[Message]:
 
 
 def hard_parts(messages: Sequence[Message]) -> list[Message]:
-    """The messages that must stay unchanged if they fit: system, last user turn, open step."""
+    """Return the protected messages: system prompt, last user turn, open step."""
     return [
         *_of(messages, SYSTEM),
         *_of(messages, {"user"})[-1:],

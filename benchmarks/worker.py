@@ -1,9 +1,9 @@
-"""One measurement in a process of its own; `benchmarks.speed` starts it and reads its line.
+"""One measurement in its own process; `benchmarks.speed` starts it and reads its output.
 
     python -m benchmarks.worker cold SUBJECT TOKENS LIMIT ROUNDS
     python -m benchmarks.worker growth SUBJECT TURNS LIMIT
 
-It prints the CPU seconds of the subject and of tokenising the same text once, as JSON. Loading
+It prints the CPU seconds of the subject and of tokenizing the same text once, as JSON. Loading
 (vocabulary, imports, conversion to a peer's types) is not timed.
 """
 
@@ -21,10 +21,10 @@ from benchmarks import limited, material, subjects
 from benchmarks.recordings import Message
 from benchmarks.subjects import Subject
 
-YARDSTICKS = 3
-"""Tokenising remembers nothing, so it can be timed again on the same text; the first one loads."""
+BASELINE_ROUNDS = 3
+"""Tokenizing has no cache, so the same text can be timed again; the first run loads."""
 SESSION = "brim session"
-"""Grows inside a `brim.Session`; every other subject is given the history at each request."""
+"""Grows inside a `brim.Session`; all other subjects get the history at each request."""
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -35,23 +35,23 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def cold(subject: Subject, tokens: int, limit: int, rounds: int) -> dict[str, float]:
-    """The best of some calls, each with text that was never seen before."""
+    """Time some calls, each with new text, and return the best."""
     own, once = [], []
     subject.fit(subject.convert(material.of_tokens(tokens // 10, seed=0)), limit)
     for seed in range(1, rounds + 1):
         messages = material.of_tokens(tokens, seed)
         native = subject.convert(material.of_tokens(tokens, seed))
-        once.append(timed(partial(subjects.tokenise, messages)))
+        once.append(timed(partial(subjects.tokenize, messages)))
         own.append(timed(partial(subject.fit, native, limit)))
-    return {"seconds": min(own), "tokenising": min(once)}
+    return {"seconds": min(own), "tokenizing": min(once)}
 
 
 def growth(name: str, turns: int, limit: int) -> dict[str, float]:
-    """A history that grows turn by turn and is fitted at every request point."""
+    """Time a history that grows turn by turn and is fitted at every request point."""
     grow(name, 40, limit, seed=0)
-    once = partial(subjects.tokenise, material.of_turns(turns, seed=1))
+    once = partial(subjects.tokenize, material.of_turns(turns, seed=1))
     return {
-        "tokenising": min(timed(once) for _ in range(YARDSTICKS)),
+        "tokenizing": min(timed(once) for _ in range(BASELINE_ROUNDS)),
         "seconds": grow(name, turns, limit, seed=1),
     }
 

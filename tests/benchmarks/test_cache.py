@@ -74,5 +74,5 @@ def test_requests_before_the_first_fill_the_cache_for_free() -> None:
 
 def test_a_trim_is_a_request_that_does_not_start_with_the_previous_one() -> None:
     requests = session([0, 1], [0, 1, 2], [0, 2], [0, 2, 3])
-    assert cache.edits(requests, first=0) == 1
-    assert cache.edits(requests, first=3) == 0
+    assert cache.trims(requests, first=0) == 1
+    assert cache.trims(requests, first=3) == 0
