@@ -1,4 +1,4 @@
-"""What the shell itself takes: from Enter to the request on the wire, and from nothing to a prompt.
+"""Latency of the shell: from Enter to the sent request, and from start to prompt.
 
     python -m benchmarks.shell [--json]
 
@@ -36,7 +36,7 @@ from tests.support.terminal import Terminal
 TURNS = 5_000
 WINDOWS = {"8k": 8_192, "1M": 1_048_576}
 LONGEST = 400
-"""Characters of a turn: all of them together fit into the large window."""
+"""Characters per turn; all turns together fit the large window."""
 CATALOGUED = "gpt-5-mini"
 RESUMED = (100, 1_000, TURNS)
 ROUNDS = 20
@@ -51,10 +51,10 @@ STEPS = {
 
 
 class Place:
-    """A folder with a configuration and a state of its own."""
+    """A folder with its own configuration and state."""
 
     def __init__(self, folder: Path, url: str, model: str = MODEL) -> None:
-        """`model` is what the server calls it; the catalog knows the windows of some."""
+        """`model` is the server's name for it; the catalog may know its window."""
         self.folder = folder
         self.state = folder / "state"
         (folder / "brim.toml").write_text(
@@ -70,7 +70,7 @@ class Place:
         }
 
     def save(self, turns: int) -> str:
-        """Put a conversation there; gives its name."""
+        """Save a conversation and return its name."""
         database = Database(self.state)
         log = ConversationStore(database)
         conversation = SavedConversation(Session(MODEL), log, log.create(self.folder, MODEL))
@@ -87,7 +87,7 @@ class Place:
 
 
 def _talk(turns: int) -> Iterator[dict[str, Any]]:
-    """Words and answers, as long as those of people at a prompt."""
+    """Yield messages and replies of typical length."""
     chance = random.Random(5)
     texts = material.spoken()
     for place in range(turns):
@@ -99,7 +99,7 @@ def _talk(turns: int) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def listening(window: int) -> Iterator[str]:
-    """The address of a server that notes when requests reach it."""
+    """Run a server that records when requests arrive; yield its address."""
     command = [sys.executable, "-m", "benchmarks.arrivals", str(window)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=environment.ROOT
@@ -112,7 +112,7 @@ def listening(window: int) -> Iterator[str]:
 
 
 def _arrivals(url: str) -> list[float]:
-    """When the last byte of each request was there."""
+    """Return the times at which the last byte of each request arrived."""
     with urlopen(f"{url}/arrivals") as answer:
         return [last for _first, last in json.load(answer)]
 
@@ -137,7 +137,7 @@ def wire() -> Table:
 
 
 def _inside(name: str, place: Place, saved: str, url: str) -> list[dict[str, Cell]]:
-    """The work by itself, step by step."""
+    """Measure the steps inside the shell."""
     paths = os.pathsep.join([str(environment.ROOT), str(environment.ROOT / "src")])
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.shell_worker", saved, str(ROUNDS + 1)],
@@ -160,7 +160,7 @@ def _inside(name: str, place: Place, saved: str, url: str) -> list[dict[str, Cel
 
 
 def _typed(name: str, place: Place, saved: str, url: str) -> list[dict[str, Cell]]:
-    """The same from outside: a key is pressed in a terminal, and the request arrives."""
+    """Measure from outside: from a key press in a terminal to the arrival of the request."""
     before, pressed = len(_arrivals(url)), []
     with place.terminal("resume", saved) as terminal:
         for number in range(ROUNDS + 1):
@@ -217,7 +217,7 @@ def starts() -> Table:
 
 @contextmanager
 def _closed_address() -> Iterator[str]:
-    """An address without a server; the port stays bound, so that no other process takes it."""
+    """Yield an address without a server; the port stays bound, so it stays unused."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{held.getsockname()[1]}/v1"
@@ -236,7 +236,7 @@ def _started(name: str, place: Place, *arguments: str) -> dict[str, Cell]:
 
 
 def _imports() -> list[tuple[str, float]]:
-    """The packages that take longest to import, without what they import; the best of each."""
+    """Return the slowest imports, without their own imports; the best time of each."""
     runs = [_imported() for _ in range(IMPORTS)]
     best = {name: min(run.get(name, 0.0) for run in runs) for name in runs[0]}
     return sorted(best.items(), key=lambda item: -item[1])[:6]
@@ -254,7 +254,7 @@ def _imported() -> dict[str, float]:
 
 
 def load() -> str:
-    """How busy the machine was."""
+    """Return a note about the load of the machine."""
     return f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
 
 

@@ -2,7 +2,8 @@
 
 It rejects old words for ideas that have an industry term, module names that are bare `-ing` forms,
 functions that are bare participles, class names that mean two things, private names and internal
-modules of dependencies, and a source folder with too many entries.
+modules of dependencies, test files that import each other, and a source folder with too many
+entries.
 
     python scripts/check_style.py [--counts] [path ...]
 """
@@ -80,7 +81,8 @@ def main() -> int:
     options = parser.parse_args()
     problems = [
         problem
-        for problem in (*check_words(), *check_names(), *check_dependencies(), *check_entries())
+        for check in CHECKS
+        for problem in check()
         if not options.paths or problem.startswith(tuple(options.paths))
     ]
     if options.counts:
@@ -176,6 +178,16 @@ def _is_private(name: str) -> bool:
     return bool(re.search(r"(^|\.)_[a-z]|_impl($|\.)|(^|\.)internals?($|\.)", name))
 
 
+def check_test_imports() -> Iterator[str]:
+    """Find test files that import another test file."""
+    pattern = re.compile(r"^\s*(from|import) tests\.(\w+\.)*test_\w+", re.MULTILINE)
+    for path in _files(".py"):
+        if path.startswith("tests/") and (
+            found := pattern.search((ROOT / path).read_text("utf-8"))
+        ):
+            yield f"{path}:1: {found[0].strip()}; move shared helpers to tests/support"
+
+
 def check_entries() -> Iterator[str]:
     """Check that the layout is visible from `ls src/brim`."""
     entries = [
@@ -199,6 +211,14 @@ def _files(*suffixes: str) -> Iterator[str]:
         if path.endswith(suffixes) and not path.startswith(SKIPPED) and (ROOT / path).is_file():
             yield path
 
+
+CHECKS: Final = (
+    check_words,
+    check_names,
+    check_dependencies,
+    check_test_imports,
+    check_entries,
+)
 
 if __name__ == "__main__":
     sys.exit(main())

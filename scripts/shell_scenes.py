@@ -21,17 +21,17 @@ from tests.support.terminal import Terminal
 
 COLUMNS: Final = 96
 ROWS: Final = 64
-"""More than a scene needs; what is not used is cropped."""
+"""More rows than a scene needs; unused rows are cropped."""
 PROMPT: Final = "›"
 QUESTION: Final = "[q]uit:"
 STATUS: Final = "%)"
 """Part of the status line, which is drawn last."""
 CACHE_STEP: Final = 128
-"""A server's cache knows the beginning of a prompt in steps of this size."""
+"""The simulated prompt cache matches prefixes in steps of this many tokens."""
 
 
 class Model:
-    """Knows an answer for some words, and has a cache of prompts as servers do."""
+    """Returns scripted replies, and simulates a prompt cache."""
 
     def __init__(self, answers: Mapping[str, str], otherwise: str) -> None:
         self._answers = answers
@@ -45,7 +45,7 @@ class Model:
         return TextReply(next(found, self._otherwise), cached=self._cached(body["model"], messages))
 
     def _cached(self, model: str, messages: Sequence[Any]) -> int:
-        """Tokens of what is the same as in the last request, from the beginning on."""
+        """Return the tokens of the prefix in common with the last request."""
         from brim import count
 
         pairs = zip(self._last.get(model, ()), messages, strict=False)
@@ -71,13 +71,13 @@ class Typist:
         self.at(until)
 
     def at(self, end: str) -> None:
-        """Wait until this stands before the cursor."""
+        """Wait until this text is before the cursor."""
         self.terminal.wait_for(lambda _: self.terminal.before_cursor.rstrip().endswith(end), 60)
 
 
 @contextmanager
 def at_work(*, tools: bool = False) -> Iterator[Typist]:
-    """A shell in the folder of the shop."""
+    """Run a shell in the folder of the shop."""
     with (
         TemporaryDirectory() as made,
         ScriptedServer(Model(shop_talk.ANSWERS, shop_talk.SUMMARY), model="gpt-5-mini") as provider,
@@ -107,7 +107,7 @@ def at_work(*, tools: bool = False) -> Iterator[Typist]:
 
 
 def screen(typist: Typist, words: str) -> str:
-    """The screen from the last line on that has these words, as if it had just scrolled there."""
+    """Return the screen, starting at the last line that contains this text."""
     terminal = typist.terminal
     terminal.wait_for(lambda lines: STATUS in _used(lines)[-1])
     terminal.settle()
@@ -118,7 +118,7 @@ def screen(typist: Typist, words: str) -> str:
 
 
 def _used(lines: Sequence[str]) -> list[str]:
-    """The lines without the empty ones below them."""
+    """Return the lines without trailing empty ones."""
     return "\n".join(lines).rstrip("\n").split("\n")
 
 
@@ -140,7 +140,7 @@ def confirmation() -> str:
 
 
 def work(typist: Typist) -> None:
-    """Talk until the window is nearly full."""
+    """Continue until the window is nearly full."""
     typist.do(":memory add The shop runs on SQLite and Python 3.12, on one small machine.")
     typist.do(":memory add Money is in cents, and times are in UTC.")
     for line in shop_talk.WORK:
@@ -148,7 +148,7 @@ def work(typist: Typist) -> None:
 
 
 def more(typist: Typist) -> None:
-    """Talk on, until something had to leave."""
+    """Continue until a trim."""
     for line in shop_talk.MORE:
         typist.do(line)
 
@@ -159,7 +159,7 @@ def sum_up(typist: Typist) -> None:
 
 
 def context() -> str:
-    """What fills the window, when some of it was summed up and some output waits."""
+    """The content of the window, with a summary and pending output."""
     with at_work(tools=True) as typist:
         work(typist)
         more(typist)
@@ -171,7 +171,7 @@ def context() -> str:
 
 
 def cost() -> str:
-    """What it has cost."""
+    """The cost of the conversation."""
     with at_work() as typist:
         work(typist)
         more(typist)
@@ -181,7 +181,7 @@ def cost() -> str:
 
 
 def status() -> str:
-    """The prompt and the line below it: at the beginning, when it is full, and after a cut."""
+    """The prompt and the status line: at the start, when the window is full, and after a trim."""
     with at_work() as typist:
         typist.do(":tree")  # it would come by itself, sooner or later
         states = [typed(typist, "git diff --stat")]
@@ -193,7 +193,7 @@ def status() -> str:
 
 
 def typed(typist: Typist, line: str) -> str:
-    """The prompt with a line that is not sent."""
+    """Return the screen with a typed line that is not sent."""
     typist.terminal.type(line)
     typist.at(line)
     seen = screen(typist, line)
@@ -204,10 +204,10 @@ def typed(typist: Typist, line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is played, and the title of its window."""
+    """A function that plays a scene, and the title of its window."""
 
     play: Callable[[], str]
-    """Gives a screen with its colours."""
+    """Returns a screen with its colors."""
     title: str
 
 

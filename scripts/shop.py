@@ -1,4 +1,4 @@
-"""The project in the pictures: a small shop, its log, and its tracker of issues.
+"""The project in the pictures: a small shop, its log, and its issue tracker.
 
 Run as a program it is an MCP server over standard input and output, with two tools.
 """
@@ -180,13 +180,13 @@ LOCKED: Final = "  sqlite3.OperationalError: database is locked"
 
 
 def config(url: str, *, tools: bool) -> str:
-    """What the shell is told: two models, and which of them writes the commit messages."""
+    """Return the shell's configuration: two models, one of them for commit messages."""
     servers = TOOLS.format(python=sys.executable, server=__file__) if tools else ""
     return CONFIG.format(url=url) + servers
 
 
 def log() -> Iterator[str]:
-    """A morning of the server; at its end two orders in a row find the database locked."""
+    """Return a log whose last two orders find the database locked."""
     for number in range(1, 121):
         minute, second = divmod(number * 23, 60)
         begin = f"2026-03-02 09:{minute:02}:{second:02} r-{48000 + number}"
@@ -200,7 +200,7 @@ def log() -> Iterator[str]:
 
 
 def make(folder: Path) -> None:
-    """Write the project; a folder like git's says where it begins."""
+    """Write the project, with a `.git` folder at its root."""
     for name, text in {**FILES, "app.log": "\n".join(log()) + "\n"}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

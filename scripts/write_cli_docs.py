@@ -1,4 +1,4 @@
-"""Write docs/cli.md from what the commands say about themselves (`make docs`)."""
+"""Write docs/cli.md from the help texts of the commands (`make docs`)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ What `--help` says, command by command. This page is written by `make docs`.
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([HEAD, *(section(name, command) for name, command in commands("brim", main))])
 
 
 def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    """A command and all below it."""
+    """Yield a command and all its subcommands, with their full names."""
     yield name, command
     if isinstance(command, click.Group):
         for part, inner in command.commands.items():

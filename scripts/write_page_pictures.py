@@ -1,4 +1,4 @@
-"""Take the pictures of the operator's page in docs/pictures, in a real browser.
+"""Take screenshots of the dashboard for docs/pictures in a real browser.
 
 Needs Chromium (on Debian: apt-get install chromium fonts-inter).
 
@@ -23,13 +23,13 @@ from scripts.page_scene import scene
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "pictures"
 LARGEST: Final = 150_000
-"""Bytes of a picture."""
+"""Maximum bytes of a picture."""
 SETTLED: Final = 400
-"""Milliseconds until fonts and layout stand."""
+"""Milliseconds until fonts and layout are stable."""
 
 
 def _requests(_: Page) -> None:
-    """What is shown first."""
+    """The first view."""
 
 
 def _plan(page: Page) -> None:
@@ -48,7 +48,7 @@ def _models(page: Page) -> None:
 
 
 class Shot(NamedTuple):
-    """A picture: how to get to what it shows, and the window that it is seen in."""
+    """A screenshot: how to navigate to its view, and the window."""
 
     way: Callable[[Page], None]
     width: int = 1280

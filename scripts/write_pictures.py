@@ -1,6 +1,6 @@
-"""Draw screens of a terminal as SVG pictures, as they stand in the README.
+"""Draw terminal screens as SVG pictures for the documentation.
 
-A picture needs nothing from outside: no font, no address, no script. The same screen gives the
+A picture is self-contained: no fonts, URLs or scripts. The same screen gives the
 same bytes.
 
     make pictures                                               # all of them
@@ -25,8 +25,8 @@ from scripts.shell_scenes import COLUMNS, SCENES
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 ASPECT = 0.6
-"""Width of a sign for its height, about the same in all fonts below."""
-SIGN_WIDTH = 20 * ASPECT
+"""Width of a character divided by its height, about the same in all fonts below."""
+CHARACTER_WIDTH = 20 * ASPECT
 LINE_HEIGHT = 20 * 1.22
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 THEME = TerminalTheme(
@@ -42,9 +42,9 @@ THEME = TerminalTheme(
     ],
 )
 PAD = 22
-"""Around the screen, inside of the window."""
+"""Space around the screen inside the window."""
 BAR = 50
-"""Height of the window's upper edge."""
+"""Height of the title bar."""
 FORMAT = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 @WIDTH@ @HEIGHT@" role="img" \
 aria-label="@TITLE@">
@@ -73,7 +73,7 @@ _WORDS = re.compile(
 
 
 def svg(ansi: str, title: str, columns: int = COLUMNS) -> str:
-    """A picture of a screen, given as its text with colours."""
+    """Return a picture of a screen, given as text with escape sequences."""
     console = Console(
         record=True,
         width=columns,
@@ -91,13 +91,13 @@ def svg(ansi: str, title: str, columns: int = COLUMNS) -> str:
         font_aspect_ratio=ASPECT,
         unique_id=f"s{crc32(f'{title}{columns}{ansi}'.encode()):08x}",
     )
-    drawn = _WORDS.sub(_placed, _CLIP.sub("", drawn))
-    return _framed(drawn, title, columns, ansi.rstrip("\n").count("\n") + 1)
+    drawn = _WORDS.sub(_place_text, _CLIP.sub("", drawn))
+    return _fill_frame(drawn, title, columns, ansi.rstrip("\n").count("\n") + 1)
 
 
-def _framed(drawn: str, title: str, columns: int, rows: int) -> str:
-    """The frame's places filled in."""
-    width, height = 2 * PAD + columns * SIGN_WIDTH, BAR + rows * LINE_HEIGHT + PAD
+def _fill_frame(drawn: str, title: str, columns: int, rows: int) -> str:
+    """Return the picture with the placeholders of its frame replaced."""
+    width, height = 2 * PAD + columns * CHARACTER_WIDTH, BAR + rows * LINE_HEIGHT + PAD
     places: dict[str, object] = {
         "TITLE": escape(title),
         "FONTS": FONTS,
@@ -112,12 +112,12 @@ def _framed(drawn: str, title: str, columns: int, rows: int) -> str:
     return re.sub("@([A-Z_]+)@", lambda found: str(places.get(found[1], found[0])), drawn)
 
 
-def _placed(found: re.Match[str]) -> str:
+def _place_text(found: re.Match[str]) -> str:
     """Return text elements as wide as on the screen in any font; wide characters alone."""
     style, x, y, words = found.groups()
     place, tags = float(x), []
     for piece in _pieces(unescape(words)):
-        width = cell_len(piece) * SIGN_WIDTH
+        width = cell_len(piece) * CHARACTER_WIDTH
         if piece.strip(" \n\xa0"):
             tags.append(
                 f'<text class="{style}" x="{place:g}" y="{y}" textLength="{width:g}" '
@@ -128,7 +128,7 @@ def _placed(found: re.Match[str]) -> str:
 
 
 def _pieces(words: str) -> list[str]:
-    """Runs of signs that take a column each, and single signs that take two."""
+    """Split text into runs of narrow characters and single wide characters."""
     pieces = [""]
     for sign in words:
         follows_narrow = cell_len(pieces[-1][-1:]) < 2
@@ -148,7 +148,7 @@ def main(names: list[str]) -> None:
 
 
 def picture(name: str) -> str:
-    """Play a scene, and draw the screen at its end."""
+    """Play a scene and return the picture of its last screen."""
     scene = SCENES[name]
     return svg(scene.play(), scene.title, COLUMNS)
 

@@ -1,4 +1,4 @@
-"""All that is proved on the real server, with the figures.
+"""Check brim's promises on a real server and print the figures.
 
 python -m benchmarks.promises              all promises (half an hour)
 python -m benchmarks.promises counts       one of them: counts, near, off, cache or shell
@@ -29,7 +29,7 @@ from brim.providers.local import LocalServer, download_default
 
 
 class Promises:
-    """The parts; each prints its figures and says whether they hold."""
+    """The checks; each prints its figures and returns whether the promise holds."""
 
     def __init__(self, model: Path, folder: Path, small: bool) -> None:
         self._model = model
@@ -59,17 +59,17 @@ class Promises:
         return not unequal
 
     def near(self) -> bool:
-        """With the default: nothing over, nothing refused, nothing cut without need."""
+        """With server counts near the limit: nothing rejected, nothing trimmed needlessly."""
         tallies = self._fitted("near")
         total = _total(tallies)
         return not (total.over or total.objected or total.needless or total.refused)
 
     def off(self) -> bool:
-        """With estimates and calibration alone: refusals below 0.5 %, each recovered."""
+        """With estimates alone: less than 0.5 % context-length errors, all recovered."""
         tallies = self._fitted("off")
         total = _total(tallies)
         share = total.refused / max(1, total.requests)
-        print(f"  refused at first {total.refused} ({share:.2%}), and again {total.lost}")
+        print(f"  context-length errors: {total.refused} ({share:.2%}), repeated: {total.lost}")
         return share < 0.005 and not total.lost and not total.objected
 
     def cache(self) -> bool:
@@ -88,7 +88,7 @@ class Promises:
         return self._small or (steady <= 0.60 and thrift <= 0.35)
 
     def shell(self) -> bool:
-        """The shell, killed and resumed: no request refused, no turn lost or said twice."""
+        """The shell, killed and resumed: no request rejected, no turn lost or sent twice."""
         turns, kills = self._few(8, 60), self._few(3, 12)
         real = shell.with_model(self._folder / "model", self._model, turns=turns, kills=kills)
         print(shell.told("the embedded model", real, shell.SMALL, shell.SMALL), flush=True)

@@ -1,4 +1,4 @@
-"""The server's prefix cache over a long conversation: how many prompt tokens it had to evaluate."""
+"""The server's prefix cache over a long conversation: the number of evaluated prompt tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def evaluated(
     parts: int = 2,
     reuse: int = 0,
 ) -> int:
-    """Prompt tokens that a fresh server with one slot evaluates over a conversation.
+    """Return the prompt tokens that a new server with one slot evaluates over a conversation.
 
     A user's turn has so many `parts`, of about forty tokens each. With `reuse` the server may
     shift old cache entries of so many tokens at least to another place.

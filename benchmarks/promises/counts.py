@@ -1,4 +1,4 @@
-"""With the server asked always: brim's count before sending is the server's `prompt_tokens`."""
+"""With server counts for every request: brim's count equals the server's `prompt_tokens`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from brim.providers.local import LocalServer
 
 @dataclass(frozen=True)
 class Compared:
-    """A request that was really sent."""
+    """A request that was sent."""
 
     conversation: str
     kind: str
@@ -30,14 +30,14 @@ class Compared:
 
 
 PER_CONVERSATION = 5
-"""So many of its requests are sent, spread over its length: a prompt takes seconds."""
+"""Number of requests sent per conversation, evenly spaced: a prompt takes seconds."""
 SMALL = 512
 
 
 def compared(
     server: LocalServer, conversations: Iterable[Conversation], learned: CalibrationStore
 ) -> Generator[Compared, None, None]:
-    """Requests of growing conversations, counted and then sent."""
+    """Count and then send requests of growing conversations; yield the results."""
     client = Client(server.url, key=server.key, count="always", calibration_store=learned)
     with client, closing(Judge(server)) as judge:
         for conversation in conversations:

@@ -1,4 +1,4 @@
-"""Growing conversations at many windows: no request over, none cut without need.
+"""Growing conversations at many windows: no request too long, none trimmed needlessly.
 
 With the server's counts near the limit (`near`), or with estimates alone (`off`), where a refusal
 by the real server is believed and the request made smaller once.
@@ -30,27 +30,27 @@ WINDOWS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
 
 @dataclass
 class Tally:
-    """What happened at one window."""
+    """The results for one window."""
 
     window: int
     requests: int = 0
     infeasible: int = 0
-    """Requests whose hard parts alone do not fit: an error before sending."""
+    """Requests whose protected parts alone do not fit: an error before sending."""
     cut: int = 0
     over: int = 0
     objected: int = 0
-    """Sequences that the template refused."""
+    """Sequences that the template rejected."""
     needless: int = 0
-    """Conversations that were cut though they fit whole."""
+    """Conversations that were trimmed although they fit."""
     sent: int = 0
     refused: int = 0
-    """Really sent, or to be sent, and too long."""
+    """Requests that were too long for the server."""
     lost: int = 0
-    """Refused again after they were made smaller."""
+    """Requests rejected again after they were made smaller."""
     naive: int = 0
-    """Requests that a client without a limit would have had refused."""
+    """Requests that would have been rejected without fitting."""
     fills: list[float] = field(default_factory=list)
-    """The share of the room that requests take which had to be cut."""
+    """Shares of the limit that trimmed requests use."""
 
     @property
     def fill(self) -> float:
@@ -84,7 +84,7 @@ class Fitting:
         self._stack.close()
 
     def run(self, conversations: Sequence[Conversation], most: int, sends: int) -> None:
-        """Make `most` requests, and send those of some whole conversations: about `sends`.
+        """Build `most` requests, and send those of some complete conversations: about `sends`.
 
         A conversation that is sent request by request has most of each in the server's cache.
         """
@@ -135,7 +135,7 @@ class Fitting:
             tokens = judge.count(request)
             if tokens > room and self._ask == "off":
                 tally.refused += 1
-                again = self._believed(request, session, judge)
+                again = self._recover(request, session, judge)
                 if again is None:
                     tally.infeasible += 1
                     return None
@@ -154,8 +154,8 @@ class Fitting:
             tally.fills.append(tokens / room)
         return tokens
 
-    def _believed(self, request: Request, session: brim.Session, judge: Judge) -> Request | None:
-        """Be refused by the real server and make it smaller; None where the rest is too long."""
+    def _recover(self, request: Request, session: brim.Session, judge: Judge) -> Request | None:
+        """Handle a context-length error of the server; return a smaller request, or None."""
         status, answer = judge.send(request)
         overflow = parse_overflow(status, answer)
         assert overflow is not None, answer

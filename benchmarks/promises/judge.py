@@ -1,4 +1,4 @@
-"""Judge: the real server's own word about a request, asked past everything that is to be proved."""
+"""Asks the server itself about a request, without the code under test."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ TEMPLATE = """\
 {%- endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
-"""A template that prints tools and calls; the small model's own swallows them."""
+"""A template that prints tools and calls; the small model's own template omits them."""
 
 
 class Judge:
-    """Talks to a server in plain HTTP."""
+    """A plain HTTP client of a server."""
 
     def __init__(self, server: LocalServer) -> None:
         self.server = server
         self._connection = HTTPConnection(urlsplit(server.url).netloc, timeout=600)
 
     def count(self, body: Mapping[str, Any]) -> int:
-        """What the server counts; an objection to the sequence is raised."""
+        """Return the server's count; raise `ObjectionError` if it rejects the sequence."""
         status, answer = self.post("/v1/chat/completions/input_tokens", body)
         if status != 200:
             raise ObjectionError(status, answer)
@@ -47,7 +47,7 @@ class Judge:
         return tokens
 
     def send(self, body: Mapping[str, Any], **options: Any) -> tuple[int, dict[str, Any]]:
-        """Status and answer of a request that is really sent."""
+        """Send a request; return status and body of the response."""
         wanted = {**body, "max_tokens": 1, "temperature": 0, **options}
         return self.post("/v1/chat/completions", wanted)
 
@@ -71,4 +71,4 @@ class Judge:
 
 
 class ObjectionError(Exception):
-    """The server did not take the sequence."""
+    """The server rejected the sequence of messages."""

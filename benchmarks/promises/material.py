@@ -1,4 +1,4 @@
-"""Conversations to prove things with: recorded ones, and ones made of many kinds of text."""
+"""Conversations for the checks: recorded ones, and generated ones of many kinds of text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ KINDS: Final = ("prose", "code", "json", "scripts", "emoji", "words", "mixed")
 
 @dataclass(frozen=True)
 class Conversation:
-    """Messages in the chat shape, the tools on offer, and what kind of text it is."""
+    """Messages in the chat format, the tools, and the kind of text."""
 
     name: str
     kind: str
@@ -59,7 +59,7 @@ class Conversation:
 
 
 def recorded() -> list[Conversation]:
-    """The agent runs and support chats that come with the project."""
+    """Return the agent runs and support chats in the project."""
     return [
         Conversation(recording.id, "recorded", recording.messages, recording.tools)
         for recording in recordings.load()
@@ -67,7 +67,7 @@ def recorded() -> list[Conversation]:
 
 
 def made(number: int, turns: int = 40, seed: int = 7) -> Iterator[Conversation]:
-    """Conversations of one kind of text each, one kind after the other."""
+    """Yield conversations with one kind of text each, in turn."""
     for place in range(number):
         kind = KINDS[place % len(KINDS)]
         chance = random.Random(f"{seed} {kind} {place}")
@@ -86,7 +86,7 @@ def _said(kind: str, turns: int, chance: random.Random) -> Iterator[Message]:
 
 
 def _step(number: int, chance: random.Random) -> Iterator[Message]:
-    """A call of a tool and its result."""
+    """Yield a tool call and its result."""
     name = f"call{number:05}"
     arguments = json.dumps({"path": f"/srv/{chance.randrange(999)}", "depth": number})
     function = {"name": "look", "arguments": arguments}

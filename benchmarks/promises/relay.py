@@ -1,4 +1,4 @@
-"""Relay: stands between a client and a model server, and writes down what passes.
+"""A relay between a client and a model server that records all requests and responses.
 
 It knows nothing of brim, so what it saw can be held against what brim says.
 """
@@ -25,7 +25,7 @@ _PROMPT: Final = re.compile(rb'"prompt_tokens": ?(\d+)')
 
 @dataclass
 class Exchange:
-    """A request for an answer, and what came back so far."""
+    """A request for a completion, and its response so far."""
 
     body: Mapping[str, Any]
     status: int = 0
@@ -36,7 +36,7 @@ class Exchange:
 
     @property
     def text(self) -> str:
-        """The words of the answer."""
+        """The text of the response."""
         lines = self.received.decode(errors="replace").splitlines()
         events = [line.removeprefix("data: ") for line in lines if line.startswith("data: {")]
         choices = (choice for event in events for choice in _json(event).get("choices", ()))
@@ -44,26 +44,26 @@ class Exchange:
 
     @property
     def prompt_tokens(self) -> int:
-        """What the server says that the prompt took; 0 where it did not come to that."""
+        """The prompt tokens that the server reported; 0 if it did not."""
         found = _PROMPT.findall(self.received)
         return int(found[-1]) if found else 0
 
     @property
     def last_words(self) -> str:
-        """What the last message says."""
+        """The text of the last message."""
         return str(self.body["messages"][-1]["content"])
 
 
 def answering(exchanges: Sequence[Exchange], words: str) -> list[Exchange]:
-    """Those whose last message ends with these words."""
+    """Return the exchanges whose last message ends with this text."""
     return [each for each in exchanges if each.last_words.endswith(words)]
 
 
 class Relay:
-    """An address on this machine behind which another server answers."""
+    """A local address that forwards to another server."""
 
     def __init__(self, url: str, options: Options | None = None) -> None:
-        """`options` are put into a request for an answer, by what it says."""
+        """`options` returns fields to add to a request, given its body."""
         self.exchanges: list[Exchange] = []
         self._there = urlsplit(url)
         self._options = options or (lambda _body: {})
@@ -82,15 +82,15 @@ class Relay:
 
     @property
     def refused(self) -> int:
-        """Requests for an answer that got an error."""
+        """Number of requests for a completion that got an error."""
         return sum(exchange.status >= 400 for exchange in self.exchanges)
 
     def saw(self, words: str) -> list[Exchange]:
-        """The requests whose last message ends with these words."""
+        """Return the requests whose last message ends with this text."""
         return answering(self.exchanges, words)
 
     def wait_for_pieces(self, words: str, number: int, timeout: float = 120) -> bool:
-        """Wait until the answer to these words has begun, or is over; whether it still comes."""
+        """Wait for the start or end of the response to this text; return whether it is running."""
 
         def has_begun() -> bool:
             return any(each.pieces >= number or each.is_over for each in self.saw(words)[-1:])
@@ -159,7 +159,7 @@ class Relay:
         self._note(exchange, b"")
 
     def _note(self, exchange: Exchange | None, piece: bytes) -> None:
-        """Write down a piece of an answer; an empty one is its end."""
+        """Record a part of a response; an empty part ends it."""
         if exchange is None:
             return
         with self._news:

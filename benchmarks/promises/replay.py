@@ -1,4 +1,4 @@
-"""A conversation that grows turn by turn, and the requests it makes on the way."""
+"""A conversation that grows turn by turn, and its requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def requests(
     session: brim.Session,
     make: Callable[[brim.Session], Request],
 ) -> Generator[Request | brim.ContextOverflowError, int | None, None]:
-    """The request before each turn of the assistant; send the prompt's true size back in.
+    """Yield the request before each assistant turn; receive the true size of its prompt.
 
     What was recorded is taken for the answer, so that every run says the same. A recorded turn
     that a session would not take (a result without its call) ends the conversation.
@@ -53,7 +53,7 @@ def _reply(message: Message, tokens: int | None) -> Reply:
 
 
 def whole(session: brim.Session) -> dict[str, Any]:
-    """What a client sends that knows no limit."""
+    """Return the request of a client without fitting."""
     system = get_driver(session).system_text
     head = [{"role": "system", "content": system}] if system else []
     body: dict[str, Any] = {"messages": [*head, *session.history]}

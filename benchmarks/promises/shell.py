@@ -20,7 +20,7 @@ LARGER: Final = 2_000
 
 
 def with_model(folder: Path, model: Path, *, turns: int, kills: int, seed: int = SMALL) -> Figures:
-    """With the embedded model, in a window of 512 tokens."""
+    """Run with the embedded model in a window of 512 tokens."""
     with (
         LocalServer.start(model, window=SMALL, threads=1) as server,
         Relay(server.url, brief) as relay,
@@ -30,20 +30,20 @@ def with_model(folder: Path, model: Path, *, turns: int, kills: int, seed: int =
 
 
 def brief(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The relay asks for short answers, and longer ones where there is to be time."""
+    """Return options for short replies, or longer ones if the reply will be interrupted."""
     is_slow = str(body["messages"][-1]["content"]).endswith(SLOWLY)
     return {"max_tokens": 200 if is_slow else 40, "seed": 7}
 
 
 def with_script(folder: Path, *, turns: int, kills: int, seed: int = LARGER) -> Figures:
-    """With a scripted model, in a window of 2,000 tokens."""
+    """Run with a scripted model in a window of 2,000 tokens."""
     with ScriptedServer(answer, window=LARGER, model=MODEL) as server, Relay(server.url) as relay:
         talk = Talk(folder, relay, window=LARGER, reply=200, seed=seed)
         return talk.run(turns, kills)
 
 
 def answer(body: Body) -> TextReply:
-    """Something of any length, every seventh time with a command; slowly, where that is asked."""
+    """Return a reply of random length, sometimes with a command, and slow if requested."""
     words = str(body["messages"][-1]["content"])
     if words.endswith(SLOWLY):
         return TextReply(" ".join(PROSE), pause=0.03)
@@ -54,7 +54,7 @@ def answer(body: Body) -> TextReply:
 
 
 def told(name: str, figures: Figures, window: int, seed: int) -> str:
-    """The figures of one conversation, in two lines."""
+    """Return the figures of one conversation in two lines."""
     ways = ", ".join(f"{way} {number}" for way, number in figures.kills.items() if number)
     return (
         f"  {name}: {figures.turns:,} turns, {figures.commands:,} commands and "

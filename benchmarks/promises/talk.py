@@ -1,4 +1,4 @@
-"""Talk: a long conversation in the real shell, in a real terminal, which is killed now and then.
+"""A long conversation in the real shell and a real terminal, with random kills.
 
 Lines are typed, commands run in between, and `kill -9` comes while typing, with Enter, in the
 middle of an answer, during a command, or at a prompt; then `brim resume` goes on.
@@ -27,23 +27,23 @@ KEY: Final = "PROOF_KEY"
 MODEL: Final = "proof"
 PROMPT: Final = "›"
 PATIENCE: Final = 180
-"""Seconds without a prompt after which the shell counts as wedged."""
+"""Seconds without a prompt after which the shell counts as stuck."""
 SLOWLY: Final = "Take your time."
-"""Words after which an answer is long: it is about to be interrupted."""
+"""Text that requests a long reply, which will be interrupted."""
 WAYS: Final = ("typing", "enter", "answer", "command", "prompt")
-"""When a shell is killed."""
+"""The moments at which a shell is killed."""
 _HANGING_UP: Final = (
     "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
-"""A terminal that goes away ends its programs; under `nohup` they would have to ignore it."""
+"""A closed terminal must end its programs, even if this process runs under `nohup`."""
 _TURNS: Final = re.compile(r"· \S+: ([\d,]+) turns")
 _OURS: Final = re.compile(r"\$ echo (proposed-\d+)\n")
 
 
 @dataclass
 class Figures:
-    """What happened in one long conversation."""
+    """The figures of one long conversation."""
 
     turns: int = 0
     commands: int = 0
@@ -52,9 +52,9 @@ class Figures:
     kills: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WAYS, 0))
     resumes: int = 0
     kept: int = 0
-    """Interrupted answers of which a part was kept."""
+    """Interrupted replies of which a part was kept."""
     pictures: int = 0
-    """How often the rows of `:context` were added up."""
+    """Number of checks of the totals of `:context`."""
     wrong: list[str] = field(default_factory=list)
     requests: int = 0
     refused: int = 0
@@ -64,7 +64,7 @@ class Figures:
 
 
 class Talk:
-    """One conversation, through as many shells as it takes."""
+    """One conversation over several shell processes."""
 
     def __init__(
         self, folder: Path, relay: Relay, *, window: int, reply: int, key: str = "", seed: int
@@ -81,7 +81,7 @@ class Talk:
         )
         self._done = Done()
         self._events: list[Event] = []
-        """What was on disk at the last kill."""
+        """The events on disk at the last kill."""
         self._terminal = self._started()
 
     def run(self, turns: int, kills: int) -> Figures:
@@ -118,7 +118,7 @@ class Talk:
                 self._look()
             progress(number, turns)
 
-    # What is typed
+    # Input
 
     def _words(self, number: int) -> str:
         words = self._chance.choice(PROSE).split()[: self._chance.choice((4, 8, 14))]
@@ -131,7 +131,7 @@ class Talk:
         self._ready()
 
     def _command(self, name: str) -> None:
-        """Run a command; some print far more than there is room for."""
+        """Run a command; some print far more than fits."""
         printed = f"made-{name}"
         more = self._chance.choice(("", "", "; seq 1 300", "; cat notes.txt", "; false"))
         self._terminal.line(f"echo {printed}{more}")
@@ -150,7 +150,7 @@ class Talk:
         self.figures.pictures += 1
 
     def _ready(self) -> None:
-        """Wait for the prompt; of the commands that the model proposes only ours are run."""
+        """Wait for the prompt; run only those proposed commands that the script planned."""
         while True:
             self._terminal.wait_for(self._is_at_prompt, PATIENCE)
             if self._terminal.before_cursor.strip() == PROMPT:
@@ -164,7 +164,7 @@ class Talk:
         before = self._terminal.before_cursor.strip()
         return before == PROMPT or before.endswith("[q]uit:")
 
-    # How it is ended
+    # Kills
 
     def _kill(self, way: str, number: int) -> None:
         words = self._words(number)
@@ -191,7 +191,7 @@ class Talk:
         self._end()
 
     def _with_enter(self, words: str) -> None:
-        """Any time from Enter on: the line may have been taken or not."""
+        """Kill at any time after Enter, so the line may be lost."""
         self._terminal.line(words)
         time.sleep(self._chance.uniform(0, 0.06))
         self._end()
@@ -212,7 +212,7 @@ class Talk:
         self.figures.turns += 1
 
     def _during_command(self, number: int) -> None:
-        """What runs ends with its shell."""
+        """Kill while a command runs, which must end with its shell."""
         self._terminal.line(f"sh -c 'echo begun-{number} $$; exec sleep 3600'")
         begun = re.compile(rf"^begun-{number} (\d+)")
         self._terminal.wait_for(lambda lines: any(map(begun.match, lines)))
@@ -230,7 +230,7 @@ class Talk:
         self._events = events
 
     def _resume(self) -> None:
-        """Go on, with all turns that there were."""
+        """Resume, and check that all turns are there."""
         self._terminal = self._started("resume")
         self._ready()
         told = _TURNS.search("\n".join(self._terminal.screen))
@@ -250,7 +250,7 @@ class Talk:
 
 
 def _project(folder: Path) -> Path:
-    """A small project to talk in."""
+    """Create a small project as the working folder."""
     root = folder / "project"
     (root / ".git").mkdir(parents=True)
     (root / "notes.txt").write_text("\n".join([*PROSE, *CODE]))

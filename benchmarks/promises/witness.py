@@ -1,4 +1,4 @@
-"""What came of a conversation, from the outside: the file of events, and what the relay saw.
+"""Checks a conversation from the outside: its stored events, and the relay's records.
 
 Nothing here asks brim: the file is read as any program reads it.
 """
@@ -20,14 +20,14 @@ from benchmarks.promises.relay import Exchange, answering
 
 _OURS: Final = re.compile(r"echo ((?:made|proposed)-[\d-]+)")
 _CLIPPED: Final = "[brim: about "
-"""In the place of what a request had no room for."""
+"""Replaces content that did not fit a request."""
 _ROW: Final = re.compile(r"^\S? +(?P<name>\S.*?) {2,}(?P<tokens>[\d,]+)( |$)")
 _OVER: Final = re.compile(r"over by ([\d,]+) tokens")
 
 
 @dataclass(frozen=True)
 class Event:
-    """A row of the file."""
+    """A stored event."""
 
     session: str
     kind: str
@@ -36,20 +36,20 @@ class Event:
 
 @dataclass
 class Done:
-    """What was done at the keyboard."""
+    """The actions at the keyboard."""
 
     said: list[str] = field(default_factory=list)
-    """Lines that have to be in the file, in this order."""
+    """Lines that must be stored in this order."""
     maybe: set[str] = field(default_factory=set)
-    """Lines whose Enter came together with the end: there or not, but not twice."""
+    """Lines sent at the moment of a kill: they may be stored, but only once."""
     broken: set[str] = field(default_factory=set)
-    """Lines whose answer was interrupted."""
+    """Lines whose reply was interrupted."""
     printed: list[str] = field(default_factory=list)
-    """What commands were to print that have come to their end."""
+    """The expected outputs of finished commands."""
 
 
 def events_in(state: Path) -> list[Event]:
-    """All that is on disk."""
+    """Return all events on disk."""
     with closing(sqlite3.connect(state / "brim.sqlite3")) as base:
         rows = base.execute("SELECT session, kind, data FROM events ORDER BY session, number")
         return [Event(session, kind, json.loads(data)) for session, kind, data in rows]
@@ -62,7 +62,7 @@ def turns_of(events: Sequence[Event]) -> list[Mapping[str, Any]]:
 def wrong(
     events: Sequence[Event], exchanges: Sequence[Exchange], done: Done, window: int
 ) -> Iterator[str]:
-    """All that is not as it should be, in words."""
+    """Return descriptions of all errors."""
     if (sessions := len({event.session for event in events})) != 1:
         yield f"there are {sessions} conversations"
     yield from (f"taken back: {event.data}" for event in events if event.kind == "back")
@@ -74,7 +74,7 @@ def wrong(
 
 
 def kept(events: Sequence[Event], done: Done) -> int:
-    """Of how many interrupted answers a part is there."""
+    """Return the number of interrupted replies of which a part is stored."""
     turns = turns_of(events)
     return sum(
         turn["content"] in done.broken and following["role"] == "assistant"
@@ -83,7 +83,7 @@ def kept(events: Sequence[Event], done: Done) -> int:
 
 
 def _wrong_lines(turns: Sequence[Mapping[str, Any]], done: Done) -> Iterator[str]:
-    """Whether every line is there once, in the order in which it was typed."""
+    """Check that every line is stored once, in the order of input."""
     lines = [turn["content"] for turn in turns if turn["role"] == "user"]
     times = Counter(lines)
     yield from (f"lost: {line!r}" for line in done.said if not times[line])
@@ -95,7 +95,7 @@ def _wrong_lines(turns: Sequence[Mapping[str, Any]], done: Done) -> Iterator[str
 def _wrong_answers(
     turns: Sequence[Mapping[str, Any]], exchanges: Sequence[Exchange], done: Done
 ) -> Iterator[str]:
-    """Whether every recorded answer is the server's, up to a disconnect of the client."""
+    """Check that every stored reply is the server's, up to a disconnect of the client."""
     for turn, following in zip(turns, [*turns[1:], {"role": "none"}], strict=True):
         if turn["role"] != "user":
             continue
@@ -112,7 +112,7 @@ def _wrong_answers(
 def _wrong_outputs(
     events: Sequence[Event], exchanges: Sequence[Exchange], done: Done
 ) -> Iterator[str]:
-    """Whether every command is there once, in order, and its output went with the next words."""
+    """Check that every command is stored once, and its output was sent with the next message."""
     commands = [event.data["command"] for event in events if event.kind == "ran"]
     ran = [found[1] for found in map(_OURS.match, commands) if found]
     if ran != done.printed:
@@ -138,7 +138,7 @@ def _wrong_output(
 
 
 def _wrong_requests(exchanges: Sequence[Exchange], done: Done, window: int) -> Iterator[str]:
-    """Whether every line was sent once, was taken, and fitted."""
+    """Check that every line was sent once, was accepted, and fitted."""
     times = {line: len(answering(exchanges, line)) for line in done.said}
     yield from (f"sent {number} times: {line!r}" for line, number in times.items() if number != 1)
     yield from (f"status {each.status}" for each in exchanges if each.status >= 400)
@@ -147,7 +147,7 @@ def _wrong_requests(exchanges: Sequence[Exchange], done: Done, window: int) -> I
 
 
 def adds_up(lines: Sequence[str], window: int) -> bool:
-    """Whether the rows of `:context` are as many tokens together as the window has."""
+    """Return whether the rows of `:context` add up to the window."""
     rows = [int(row["tokens"].replace(",", "")) for row in map(_ROW.match, lines) if row]
     over = _OVER.search("\n".join(lines))
     whole = window + (int(over[1].replace(",", "")) if over else 0)

@@ -11,7 +11,7 @@ from brim.session.session import Session
 from brim.shell.render.context import build_report as context
 from brim.shell.render.context import render_context
 from scripts.shell_scenes import SCENES
-from scripts.write_pictures import FOLDER, SIGN_WIDTH, picture, svg
+from scripts.write_pictures import CHARACTER_WIDTH, FOLDER, picture, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 SCREEN = "\x1b[1mbold\x1b[0m plain \x1b[31;44mred\x1b[0m\n\n日本 <&> 🙂\n"
@@ -42,7 +42,7 @@ def test_what_is_on_the_screen_is_in_the_picture() -> None:
 
 def test_characters_are_in_their_columns() -> None:
     lengths = [float(length) for length in re.findall(r'textLength="([^"]*)"', svg(SCREEN, "", 40))]
-    assert lengths == [SIGN_WIDTH * columns for columns in (4, 7, 3, 2, 2, 5, 2)]
+    assert lengths == [CHARACTER_WIDTH * columns for columns in (4, 7, 3, 2, 2, 5, 2)]
 
 
 def test_a_line_is_not_longer_than_the_screen() -> None:
