@@ -123,13 +123,13 @@ def _build_query(
         raise click.UsageError(f"--by {wrong[0]} is only available for the shell's spending.")
     # The gateway's days are in UTC, the shell's in local time.
     today = datetime.now(UTC).date() if is_gateway else datetime.now().astimezone().date()
-    beside = () if plot else ("key",) if is_gateway else ("model",)
+    second = () if plot else ("key",) if is_gateway else ("model",)
     first = None if since is None else parse_day(since, today, "--since")
     last = None if until is None else parse_day(until, today, "--until")
     if first is not None and last is not None and first > last:
         raise InputError(f"--since {first} is after --until {last}.")
     source: Source = "gateway" if is_gateway else "shell"
-    return CostQuery(source, tuple(dict.fromkeys(by)) or ("day", *beside), first, last, store)
+    return CostQuery(source, tuple(dict.fromkeys(by)) or ("day", *second), first, last, store)
 
 
 def parse_day(text: str, today: date, flag: str = "--since") -> date:

@@ -107,7 +107,7 @@ def _run_turn(shell: Shell, message: str) -> None:
             return
     else:
         shell.screen.warn(
-            f"stopped after {MAX_ROUNDS} rounds of tool calls; send a message to go on"
+            f"stopped after {MAX_ROUNDS} rounds of tool calls; send a message to continue"
         )
     offer_commands(shell, reply.text)
 
