@@ -121,7 +121,7 @@ class Load:
 
 
 @contextmanager
-def loading() -> Iterator[Load]:
+def start_load() -> Iterator[Load]:
     command = [sys.executable, "-m", "benchmarks.gateway_load"]
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -299,9 +299,9 @@ def tables(options: Options) -> Iterator[Table]:
         yield Table("Gateway", [], notes=["not measured: only Linux shows what a process uses"])
         return
     size = SHORT if options.short else Size()
-    with loading() as load, subjects.upstream() as upstream:
+    with start_load() as load, subjects.upstream() as upstream:
         yield from _compared(load, upstream, size, peers=options.peers)
-        with subjects.relay(upstream) as relay, subjects.capped(upstream) as stores:
+        with subjects.relay(upstream) as relay, subjects.brim_with_caps(upstream) as stores:
             bench = Bench(load, [relay, *stores], size)
             bench.warm_up()
             yield caps(bench)

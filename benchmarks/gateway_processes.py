@@ -66,7 +66,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(
+def start_server(
     name: str,
     command: Sequence[str],
     port: int,

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import environment
-from benchmarks.gateway_processes import Server, free_port, serving
+from benchmarks.gateway_processes import Server, free_port, start_server
 from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import Cap, project_scope
 from brim.gateway.accounts.keys import create_key, hash_secret
@@ -36,7 +36,7 @@ def upstream() -> Iterator[str]:
     """Run the upstream of all gateways; yield its address."""
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.gateway_upstream", str(port)]
-    with serving("upstream", command, port, "/healthz", extra=OURS):
+    with start_server("upstream", command, port, "/healthz", extra=OURS):
         yield f"http://127.0.0.1:{port}"
 
 
@@ -44,7 +44,7 @@ def upstream() -> Iterator[str]:
 def relay(upstream: str) -> Iterator[Server]:
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.gateway_relay", upstream, str(port)]
-    with serving(RELAY, command, port, "/healthz", extra=OURS) as server:
+    with start_server(RELAY, command, port, "/healthz", extra=OURS) as server:
         yield server
 
 
@@ -59,12 +59,12 @@ def brim(upstream: str, name: str = BRIM, store: str = "") -> Iterator[Server]:
         asyncio.run(_add_key(store))
     with _file("brim.toml", lines) as path:
         own = {"BRIM_CONFIG": str(path), "BRIM_STATE": str(path.parent)}
-        with serving(name, command, port, "/readyz", extra=own) as server:
+        with start_server(name, command, port, "/readyz", extra=own) as server:
             yield server
 
 
 @contextmanager
-def capped(upstream: str) -> Iterator[list[Server]]:
+def brim_with_caps(upstream: str) -> Iterator[list[Server]]:
     """Run brim with each store, and with a cap for the key and one for its project."""
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
@@ -104,7 +104,7 @@ def litellm(upstream: str) -> Iterator[Server]:
     with _file("litellm.yaml", lines) as path:
         command = [program, "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
         ready = "/health/liveliness"
-        with serving(LITELLM, command, port, ready, patience=180, extra=settings) as server:
+        with start_server(LITELLM, command, port, ready, patience=180, extra=settings) as server:
             yield server
 
 

@@ -63,7 +63,7 @@ class Stopwatch:
 
 
 @contextmanager
-def watched(watch: Stopwatch) -> Iterator[None]:
+def time_steps(watch: Stopwatch) -> Iterator[None]:
     with (
         patch.object(
             SavedConversation, "add_message", watch.around("log", SavedConversation.add_message)
@@ -89,7 +89,7 @@ def main(name: str, rounds: str) -> None:
         shell.background.settle()
         for number in range(int(rounds)):
             watch = Stopwatch()
-            with watched(watch):
+            with time_steps(watch):
                 began = time.monotonic()
                 ask(shell, WORDS.format(number))
             asked.append({"began": began, **watch.steps})

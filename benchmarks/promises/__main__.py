@@ -18,10 +18,10 @@ from itertools import chain, islice
 from pathlib import Path
 
 from benchmarks.promises import cache, shell
-from benchmarks.promises.counts import compared
+from benchmarks.promises.counts import compare_counts
 from benchmarks.promises.fitting import WINDOWS, Fitting, Tally
 from benchmarks.promises.judge import TEMPLATE
-from benchmarks.promises.material import Conversation, made, recorded
+from benchmarks.promises.material import Conversation, generate, load_recorded
 from benchmarks.promises.progress import progress
 from brim.fitting.flow import CountMode
 from brim.providers import CalibrationStore
@@ -43,7 +43,7 @@ class Promises:
             with LocalServer.start(
                 self._model, window=8192, threads=1, template=template
             ) as server:
-                said = compared(server, self._to_be_sent(), self._learned())
+                said = compare_counts(server, self._to_be_sent(), self._learned())
                 with closing(said):
                     for result in islice(said, most // 2):
                         results.append(result)
@@ -91,10 +91,12 @@ class Promises:
         """The shell, killed and resumed: no request rejected, no turn lost or sent twice."""
         turns, kills = self._few(8, 60), self._few(3, 12)
         real = shell.with_model(self._folder / "model", self._model, turns=turns, kills=kills)
-        print(shell.told("the embedded model", real, shell.SMALL, shell.SMALL), flush=True)
+        print(
+            shell.format_figures("the embedded model", real, shell.SMALL, shell.SMALL), flush=True
+        )
         turns, kills = self._few(60, 1_000), self._few(5, 20)
         scripted = shell.with_script(self._folder / "script", turns=turns, kills=kills)
-        print(shell.told("a scripted model", scripted, shell.LARGER, shell.LARGER))
+        print(shell.format_figures("a scripted model", scripted, shell.LARGER, shell.LARGER))
         for wrong in (*real.wrong, *scripted.wrong):
             print(f"  {wrong}")
         return not (real.wrong or scripted.wrong)
@@ -121,12 +123,12 @@ class Promises:
 
     def _to_be_sent(self) -> list[Conversation]:
         """Fewer, because a prompt of thousands of tokens takes this model half a minute."""
-        real = [] if self._small else recorded()[::4]
-        return [*real, *made(35)]
+        real = [] if self._small else load_recorded()[::4]
+        return [*real, *generate(35)]
 
     def _conversations(self) -> list[Conversation]:
-        real = recorded()
-        return list(chain.from_iterable(zip(made(4 * len(real)), real * 4, strict=True)))
+        real = load_recorded()
+        return list(chain.from_iterable(zip(generate(4 * len(real)), real * 4, strict=True)))
 
     def _learned(self) -> CalibrationStore:
         return CalibrationStore(self._folder / f"learned-{time.monotonic_ns()}.sqlite3")

@@ -34,7 +34,7 @@ PER_CONVERSATION = 5
 SMALL = 512
 
 
-def compared(
+def compare_counts(
     server: LocalServer, conversations: Iterable[Conversation], learned: CalibrationStore
 ) -> Generator[Compared, None, None]:
     """Count and then send requests of growing conversations; yield the results."""

@@ -58,7 +58,7 @@ class Conversation:
     tools: list[Message]
 
 
-def recorded() -> list[Conversation]:
+def load_recorded() -> list[Conversation]:
     """Return the agent runs and support chats in the project."""
     return [
         Conversation(recording.id, "recorded", recording.messages, recording.tools)
@@ -66,7 +66,7 @@ def recorded() -> list[Conversation]:
     ]
 
 
-def made(number: int, turns: int = 40, seed: int = 7) -> Iterator[Conversation]:
+def generate(number: int, turns: int = 40, seed: int = 7) -> Iterator[Conversation]:
     """Yield conversations with one kind of text each, in turn."""
     for place in range(number):
         kind = KINDS[place % len(KINDS)]

@@ -53,7 +53,7 @@ def answer(body: Body) -> TextReply:
     return TextReply(text if number % 7 else f"{text}\nCMD: echo proposed-{number}")
 
 
-def told(name: str, figures: Figures, window: int, seed: int) -> str:
+def format_figures(name: str, figures: Figures, window: int, seed: int) -> str:
     """Return the figures of one conversation in two lines."""
     ways = ", ".join(f"{way} {number}" for way, number in figures.kills.items() if number)
     return (

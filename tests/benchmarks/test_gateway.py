@@ -24,7 +24,7 @@ from benchmarks.gateway_processes import (
     free_port,
     is_measurable,
     resident_bytes,
-    serving,
+    start_server,
 )
 
 pytestmark = pytest.mark.skipif(not is_measurable(), reason="only Linux shows what a process uses")
@@ -46,7 +46,7 @@ def relay(upstream: str) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def load() -> Iterator[Load]:
-    with gateway.loading() as load:
+    with gateway.start_load() as load:
         yield load
 
 
@@ -121,13 +121,16 @@ def test_the_cpu_time_of_a_process_includes_its_children() -> None:
     before = cpu_seconds(os.getpid()), resident_bytes(os.getpid())
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.gateway_upstream", str(port)]
-    with serving("upstream", command, port, "/healthz", extra=subjects.OURS) as child:
+    with start_server("upstream", command, port, "/healthz", extra=subjects.OURS) as child:
         own = cpu_seconds(child.pid), resident_bytes(child.pid)
         assert cpu_seconds(os.getpid()) >= before[0] + own[0]
         assert resident_bytes(os.getpid()) >= own[1]
 
 
 def test_the_error_of_a_server_that_does_not_start_is_shown() -> None:
-    command = [sys.executable, "-c", "raise SystemExit('no such luck')"]
-    with pytest.raises(StartError, match="no such luck"), serving("x", command, free_port(), "/"):
+    command = [sys.executable, "-c", "raise SystemExit('broken')"]
+    with (
+        pytest.raises(StartError, match="broken"),
+        start_server("x", command, free_port(), "/"),
+    ):
         pass

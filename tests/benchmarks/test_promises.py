@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.promises import cache
-from benchmarks.promises.counts import compared
+from benchmarks.promises.counts import compare_counts
 from benchmarks.promises.fitting import Fitting, Tally
 from benchmarks.promises.judge import TEMPLATE
-from benchmarks.promises.material import Conversation, made
+from benchmarks.promises.material import Conversation, generate
 from brim.fitting.flow import CountMode
 from brim.providers import CalibrationStore
 from tests.support.fixtures import LlamaWith
@@ -25,7 +25,7 @@ def calibration(tmp_path: Path) -> CalibrationStore:
 
 
 def conversations(number: int = 7, turns: int = 24) -> list[Conversation]:
-    return list(made(number, turns))
+    return list(generate(number, turns))
 
 
 @pytest.mark.parametrize("template", [None, TEMPLATE], ids=["its own template", "with tools"])
@@ -34,7 +34,7 @@ def test_the_count_before_sending_equals_the_servers_count(
 ) -> None:
     server = llama_with(window=2048, template=template)
     chats = [chat for chat in conversations() if chat.kind in ("words", "emoji", "mixed")]
-    with closing(compared(server, chats, calibration)) as comparing:
+    with closing(compare_counts(server, chats, calibration)) as comparing:
         results = list(islice(comparing, 9))
     assert len(results) == 9
     assert [result.brim for result in results] == [result.server for result in results]
