@@ -39,13 +39,14 @@ def test_a_row_shows_the_trim(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
         answer = ask(server, CHAT, *TURNS)
         row = rows(visit(server).page).first
-        heads = answer.headers
+        headers = answer.headers
         for number in ("brim-tokens-before", "brim-tokens", "brim-limit"):
-            expect(row).to_contain_text(f"{int(heads[number]):,}")
-        expect(row).to_contain_text(heads["brim-trimmed"].replace("=", " "))
+            expect(row).to_contain_text(f"{int(headers[number]):,}")
+        expect(row).to_contain_text(headers["brim-trimmed"].replace("=", " "))
         picture = row.get_by_role("img")
-        cut = int(heads["brim-tokens-before"]) - int(heads["brim-tokens"])
-        expect(picture).to_have_accessible_name(re.compile(rf"of the limit, {cut:,} tokens cut"))
+        trimmed = int(headers["brim-tokens-before"]) - int(headers["brim-tokens"])
+        name = re.compile(rf"of the limit, {trimmed:,} tokens trimmed")
+        expect(picture).to_have_accessible_name(name)
 
 
 def test_failed_requests_can_be_filtered(visit: OpenTab) -> None:
