@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks import cost, gateway, quality, recall, recordings, replay, report, shell, speed
+from benchmarks import (
+    comparison,
+    cost,
+    gateway,
+    quality,
+    recall,
+    recordings,
+    replay,
+    report,
+    shell,
+    speed,
+)
 
 
 def tables(given: report.Options) -> Iterator[report.Table]:
     recorded = recordings.load(given.folder)
     yield from quality.tables(recorded)
+    yield from comparison.tables(given)
     pool = replay.Pool()
     for setting in replay.settings(recorded):
         replays = list(replay.replays(setting, pool))
