@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.config import Config, ModelConfig
 from brim.errors import InputError
-from brim.fitting.policies import resolve_policy
+from brim.fitting.policies import POLICIES, resolve_policy
 from brim.session.driver import ASSUMED_WINDOW
 from brim.session.ledger import SpendingLimits
 from brim.session.session import Session
@@ -140,7 +140,7 @@ def create_session(choice: ModelChoice, config: Config, *, system: str | None = 
 def session_settings(choice: ModelChoice, config: Config) -> SessionSettings:
     """Return the configured arguments of a session."""
     context, cost = config.context, config.cost
-    slides = context.policy in ("sliding", "rolling")
+    slides = POLICIES[context.policy].share is None
     policy = resolve_policy(
         context.policy,
         keep_recent=context.keep_recent,

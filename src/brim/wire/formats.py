@@ -1,7 +1,9 @@
 """The body formats: what brim knows about each one, in one table.
 
-A new format needs a module that reads its bodies, one that builds them, and a row here. Everything
-else looks the format up: the session, the clients, the gateway and the scripted server.
+A new format needs a module that reads its bodies, one that builds them, and a row here. The
+session, the clients, the gateway and the scripted server look formats up in this table. Replies
+and streams are parsed in `reply_parser` and `streams`; the gateway's error responses are in
+`gateway.errors`.
 """
 
 from __future__ import annotations
