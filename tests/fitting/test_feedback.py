@@ -107,10 +107,10 @@ UNKNOWN_PART = Message("user", words=("look",), extras=('{"type":"container_uplo
 NAMED = Message("user", words=("look",), extras=("Ada",))
 
 
-@pytest.mark.parametrize("beside", [IMAGE, UNKNOWN_PART])
+@pytest.mark.parametrize("unreadable", [IMAGE, UNKNOWN_PART])
 @pytest.mark.parametrize("target", [EXACT, ESTIMATED])
-def test_unreadable_content_does_not_calibrate(target: ModelProfile, beside: Message) -> None:
-    assert reported(target, 7_000, words(5_000), beside) == UNCALIBRATED
+def test_unreadable_content_does_not_calibrate(target: ModelProfile, unreadable: Message) -> None:
+    assert reported(target, 7_000, words(5_000), unreadable) == UNCALIBRATED
 
 
 def test_a_message_with_a_name_calibrates() -> None:

@@ -58,10 +58,10 @@ def described() -> set[tuple[str, str]]:
 
 def test_every_path_is_described_and_no_other() -> None:
     app = create_app(config_of("http://127.0.0.1:9"), {})
-    beside: Starlette = AdminRoutes(app.gateway).app()
+    admin: Starlette = AdminRoutes(app.gateway).app()
     routes = {
         (method, route.path.replace(":path}", "}"))
-        for route in beside.routes
+        for route in admin.routes
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }

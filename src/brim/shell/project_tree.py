@@ -1,7 +1,7 @@
 """The project's file tree, small enough for a system prompt.
 
 One name per line, one space per level, without files that git ignores. If the tree is too long, the
-longest lists are shortened and the deepest levels left out first. The work is bounded, however
+longest lists are shortened and the deepest levels omitted first. The work is bounded, however
 large the folder is.
 """
 
@@ -24,7 +24,7 @@ MAX_ENTRIES: Final = 20_000
 """Entries to read, including ignored ones."""
 MAX_IN_FOLDER: Final = 2_000
 MIN_LIST: Final = 8
-"""Lists are not shortened below this while a level can be left out."""
+"""Lists are not shortened below this while a level can be omitted."""
 MAX_DEPTH: Final = 32
 """Levels to read at most."""
 MAX_IGNORE_BYTES: Final = 200_000

@@ -46,7 +46,7 @@ class Model:
             return ReservationInvalid()
         for scope, cap in claim.caps:
             spent = self.spent(scope, cap.unit)
-            reserved = self.reserved(scope, cap.unit, beside=claim)
+            reserved = self.reserved(scope, cap.unit, except_for=claim)
             if spent + reserved + claim.max_charge.amount(cap.unit) > cap.limit:
                 return CapReached(scope, cap, spent, reserved, None)
         former = self.leases.get(claim.id)
@@ -64,12 +64,12 @@ class Model:
             if scope in _scopes(self.claims[id])
         )
 
-    def reserved(self, scope: str, unit: Unit, beside: Reservation | None = None) -> int:
+    def reserved(self, scope: str, unit: Unit, except_for: Reservation | None = None) -> int:
         """Return the reserved amount, without one reservation."""
         return sum(
             lease.claim.max_charge.amount(unit)
             for id, lease in self.leases.items()
-            if (beside is None or id != beside.id) and scope in _scopes(lease.claim)
+            if (except_for is None or id != except_for.id) and scope in _scopes(lease.claim)
         )
 
     def mark_sent(self, id: str, *, is_over: bool = False) -> bool:

@@ -27,7 +27,7 @@ _NAME, _TOKENS, _SHARE, _PRICE, _FREES = range(5)
 _NARROWER: Final[tuple[tuple[int, tuple[int, ...]], ...]] = (
     *((2, ()), (1, ()), (1, (_PRICE,)), (1, (_PRICE, _FREES)), (1, (_PRICE, _FREES, _SHARE))),
 )
-"""From wide to narrow: the gap between cells, and the cells that are left out."""
+"""From wide to narrow: the gap between cells, and the cells that are omitted."""
 _COLORS: Final = (
     *("blue", "cyan", "magenta", "green", "yellow", "bright_blue", "bright_magenta"),
     *("bright_cyan", "white", "bright_green", "bright_yellow", "red", "bright_red"),
