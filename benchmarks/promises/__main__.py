@@ -20,9 +20,9 @@ from pathlib import Path
 from benchmarks.promises import cache, shell
 from benchmarks.promises.counts import compare_counts
 from benchmarks.promises.fitting import WINDOWS, Fitting, Tally
-from benchmarks.promises.judge import TEMPLATE
 from benchmarks.promises.material import Conversation, generate, load_recorded
 from benchmarks.promises.progress import progress
+from benchmarks.promises.reference_server import TEMPLATE
 from brim.fitting.flow import CountMode
 from brim.providers import CalibrationStore
 from brim.providers.local import LocalServer, download_default
@@ -38,14 +38,14 @@ class Promises:
 
     def counts(self) -> bool:
         """The count before sending equals the server's prompt_tokens, in every request."""
-        results, most = [], self._few(30, 360)
+        results, most = [], self._scale(30, 360)
         for template in (None, TEMPLATE):
             with LocalServer.start(
                 self._model, window=8192, threads=1, template=template
             ) as server:
-                said = compare_counts(server, self._to_be_sent(), self._learned())
-                with closing(said):
-                    for result in islice(said, most // 2):
+                comparisons = compare_counts(server, self._conversations_to_send(), self._store())
+                with closing(comparisons):
+                    for result in islice(comparisons, most // 2):
                         results.append(result)
                         progress(len(results), most)
         kinds = Counter(result.kind for result in results)
@@ -60,25 +60,25 @@ class Promises:
 
     def near(self) -> bool:
         """With server counts near the limit: nothing rejected, nothing trimmed needlessly."""
-        tallies = self._fitted("near")
+        tallies = self._run_fitting("near")
         total = _total(tallies)
-        return not (total.over or total.objected or total.needless or total.refused)
+        return not (total.over or total.template_errors or total.needless or total.rejected)
 
     def off(self) -> bool:
         """With estimates alone: less than 0.5 % context-length errors, all recovered."""
-        tallies = self._fitted("off")
+        tallies = self._run_fitting("off")
         total = _total(tallies)
-        share = total.refused / max(1, total.requests)
-        print(f"  context-length errors: {total.refused} ({share:.2%}), repeated: {total.lost}")
-        return share < 0.005 and not total.lost and not total.objected
+        share = total.rejected / max(1, total.requests)
+        print(f"  context-length errors: {total.rejected} ({share:.2%}), repeated: {total.lost}")
+        return share < 0.005 and not total.lost and not total.template_errors
 
     def cache(self) -> bool:
         """The prefix cache: tokens evaluated over 60 turns at 2,048, one slot."""
-        turns = self._few(12, cache.TURNS)
+        turns = self._scale(12, cache.TURNS)
         evaluated = {}
         for policy in ("sliding", "steady", "thrift"):
-            plain = cache.evaluated(self._model, policy, turns=turns)
-            shifted = cache.evaluated(self._model, policy, turns=turns, reuse=64)
+            plain = cache.count_evaluated_tokens(self._model, policy, turns=turns)
+            shifted = cache.count_evaluated_tokens(self._model, policy, turns=turns, reuse=64)
             evaluated[policy] = plain
             share = plain / evaluated["sliding"]
             print(
@@ -89,39 +89,40 @@ class Promises:
 
     def shell(self) -> bool:
         """The shell, killed and resumed: no request rejected, no turn lost or sent twice."""
-        turns, kills = self._few(8, 60), self._few(3, 12)
-        real = shell.with_model(self._folder / "model", self._model, turns=turns, kills=kills)
+        turns, kills = self._scale(8, 60), self._scale(3, 12)
+        real = shell.run_with_model(self._folder / "model", self._model, turns=turns, kills=kills)
         print(
             shell.format_figures("the embedded model", real, shell.SMALL, shell.SMALL), flush=True
         )
-        turns, kills = self._few(60, 1_000), self._few(5, 20)
-        scripted = shell.with_script(self._folder / "script", turns=turns, kills=kills)
+        turns, kills = self._scale(60, 1_000), self._scale(5, 20)
+        scripted = shell.run_with_script(self._folder / "script", turns=turns, kills=kills)
         print(shell.format_figures("a scripted model", scripted, shell.LARGER, shell.LARGER))
-        for wrong in (*real.wrong, *scripted.wrong):
-            print(f"  {wrong}")
-        return not (real.wrong or scripted.wrong)
+        for problem in (*real.problems, *scripted.problems):
+            print(f"  {problem}")
+        return not (real.problems or scripted.problems)
 
-    def _fitted(self, ask: CountMode) -> list[Tally]:
+    def _run_fitting(self, count_mode: CountMode) -> list[Tally]:
         windows = (512, 1024) if self._small else WINDOWS
-        fitting = Fitting(self._model, self._learned(), ask, windows)
-        sends = self._few(4, 200) if ask == "near" else 0
+        fitting = Fitting(self._model, self._store(), count_mode, windows)
+        sends = self._scale(4, 200) if count_mode == "near" else 0
         try:
-            fitting.run(self._conversations(), self._few(80, 2_000), sends)
+            fitting.run(self._conversations(), self._scale(80, 2_000), sends)
         finally:
             fitting.close()
         tallies = list(fitting.tallies.values())
         print(
-            "  window  requests  over  objected  cut needlessly  sent  fill when cut  naive refused"
+            "  window  requests  over  template errors  needless trims  sent  fill if trimmed"
+            "  unfitted rejected"
         )
         for tally in (*tallies, _total(tallies)):
             name = f"{tally.window:,}" if tally.window else "all"
             print(
-                f"  {name:>6}  {tally.requests:8,}  {tally.over:4}  {tally.objected:8}"
-                f"  {tally.needless:14}  {tally.sent:4}  {tally.fill:13.1%}  {tally.naive:13,}"
+                f"  {name:>6}  {tally.requests:8,}  {tally.over:4}  {tally.template_errors:15}"
+                f"  {tally.needless:14}  {tally.sent:4}  {tally.fill:15.1%}  {tally.naive:17,}"
             )
         return tallies
 
-    def _to_be_sent(self) -> list[Conversation]:
+    def _conversations_to_send(self) -> list[Conversation]:
         """Fewer, because a prompt of thousands of tokens takes this model half a minute."""
         real = [] if self._small else load_recorded()[::4]
         return [*real, *generate(35)]
@@ -130,10 +131,10 @@ class Promises:
         real = load_recorded()
         return list(chain.from_iterable(zip(generate(4 * len(real)), real * 4, strict=True)))
 
-    def _learned(self) -> CalibrationStore:
-        return CalibrationStore(self._folder / f"learned-{time.monotonic_ns()}.sqlite3")
+    def _store(self) -> CalibrationStore:
+        return CalibrationStore(self._folder / f"store-{time.monotonic_ns()}.sqlite3")
 
-    def _few(self, few: int, many: int = 1) -> int:
+    def _scale(self, few: int, many: int = 1) -> int:
         return few if self._small else many
 
 

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import brim
-from benchmarks.promises.judge import Judge
 from benchmarks.promises.material import CODE, PROSE
+from benchmarks.promises.reference_server import ReferenceServer
 from brim.fitting.policies import resolve_policy
 from brim.models.pricing import Usage
 from brim.providers.local import LocalServer
@@ -16,7 +16,7 @@ from brim.wire.reply import Reply
 TURNS = 60
 
 
-def evaluated(
+def count_evaluated_tokens(
     model: Any,
     policy: str,
     *,
@@ -32,7 +32,7 @@ def evaluated(
     """
     total = 0
     with LocalServer.start(model, window=window, slots=1, threads=1) as server:
-        judge = Judge(server)
+        reference = ReferenceServer(server)
         session = brim.Session(
             server.model, system=PROSE[1], window=window, reply=1, policy=resolve_policy(policy)
         )
@@ -40,11 +40,11 @@ def evaluated(
         for _ in range(turns):
             session.user("\n".join(chance.choices(PROSE + CODE, k=parts)))
             request = session.request()
-            status, answer = judge.send(request, cache_prompt=True, n_cache_reuse=reuse)
+            status, answer = reference.send(request, cache_prompt=True, n_cache_reuse=reuse)
             assert status == 200, answer
             total += answer["timings"]["prompt_n"]
             text = chance.choice(PROSE)
             usage = Usage(input=answer["usage"]["prompt_tokens"], output=1)
             session.receive(Reply({"role": "assistant", "content": text}, text, usage=usage))
-        judge.close()
+        reference.close()
     return total

@@ -7,16 +7,16 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import brim
-from benchmarks.promises.judge import Judge
 from benchmarks.promises.material import Conversation
-from benchmarks.promises.replay import requests
+from benchmarks.promises.reference_server import ReferenceServer
+from benchmarks.promises.replay import replay_requests
 from brim.providers import CalibrationStore
 from brim.providers.client import Client
 from brim.providers.local import LocalServer
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """A request that was sent."""
 
     conversation: str
@@ -35,36 +35,38 @@ SMALL = 512
 
 
 def compare_counts(
-    server: LocalServer, conversations: Iterable[Conversation], learned: CalibrationStore
-) -> Generator[Compared, None, None]:
+    server: LocalServer, conversations: Iterable[Conversation], store: CalibrationStore
+) -> Generator[Comparison, None, None]:
     """Count and then send requests of growing conversations; yield the results."""
-    client = Client(server.url, key=server.key, count="always", calibration_store=learned)
-    with client, closing(Judge(server)) as judge:
+    client = Client(server.url, key=server.key, count="always", calibration_store=store)
+    with client, closing(ReferenceServer(server)) as reference:
         for conversation in conversations:
-            yield from _of(conversation, judge, client)
+            yield from _compare_conversation(conversation, reference, client)
 
 
-def _of(conversation: Conversation, judge: Judge, client: Client) -> Iterator[Compared]:
+def _compare_conversation(
+    conversation: Conversation, reference: ReferenceServer, client: Client
+) -> Iterator[Comparison]:
     window = None if conversation.kind == "recorded" else SMALL
     tools = conversation.tools or None
-    session = brim.Session(judge.server.model, window=window, reply=1, tools=tools)
+    session = brim.Session(reference.server.model, window=window, reply=1, tools=tools)
     asked = sum(message["role"] == "assistant" for message in conversation.messages)
     every = max(1, asked // PER_CONVERSATION)
-    going = requests(conversation, session, client.request)
-    request = next(going, None)
+    replay = replay_requests(conversation, session, client.request)
+    request = next(replay, None)
     number = 0
     while request is not None:
         tokens = None
         if not isinstance(request, brim.ContextOverflowError):
             tokens = request.plan.size
             if number % every == 0:
-                status, answer = judge.send(request)
+                status, answer = reference.send(request)
                 tokens = answer["usage"]["prompt_tokens"] if status == 200 else -status
-                yield Compared(
+                yield Comparison(
                     conversation.name, conversation.kind, request.plan.server_tokens, tokens
                 )
         number += 1
         try:
-            request = going.send(tokens)
+            request = replay.send(tokens)
         except StopIteration:
             request = None

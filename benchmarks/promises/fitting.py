@@ -1,7 +1,7 @@
 """Growing conversations at many windows: no request too long, none trimmed needlessly.
 
-With the server's counts near the limit (`near`), or with estimates alone (`off`), where a refusal
-by the real server is believed and the request made smaller once.
+With the server's counts near the limit (`near`), or with estimates alone (`off`), when a
+context-length error of the real server makes brim shorten the request once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from itertools import count
 from typing import Any
 
 import brim
-from benchmarks.promises.judge import Judge, ObjectionError
 from benchmarks.promises.material import Conversation
 from benchmarks.promises.progress import progress
-from benchmarks.promises.replay import requests, whole
+from benchmarks.promises.reference_server import ReferenceServer, TemplateRejectionError
+from benchmarks.promises.replay import build_unfitted_body, replay_requests
 from brim.fitting.flow import CountMode
 from brim.fitting.plan import Request
 from brim.providers import CalibrationStore
@@ -36,14 +36,14 @@ class Tally:
     requests: int = 0
     infeasible: int = 0
     """Requests whose protected parts alone do not fit: an error before sending."""
-    cut: int = 0
+    trimmed: int = 0
     over: int = 0
-    objected: int = 0
+    template_errors: int = 0
     """Sequences that the template rejected."""
     needless: int = 0
     """Conversations that were trimmed although they fit."""
     sent: int = 0
-    refused: int = 0
+    rejected: int = 0
     """Requests that were too long for the server."""
     lost: int = 0
     """Requests rejected again after they were made smaller."""
@@ -63,21 +63,21 @@ class Fitting:
     def __init__(
         self,
         model: Any,
-        learned: CalibrationStore,
-        ask: CountMode,
+        store: CalibrationStore,
+        count_mode: CountMode,
         windows: Sequence[int] = WINDOWS,
     ) -> None:
         self._stack = ExitStack()
-        self._learned = learned
-        self._ask: CountMode = ask
+        self._store = store
+        self._count_mode: CountMode = count_mode
         self.tallies = {window: Tally(window) for window in windows}
-        self._judges = {}
+        self._references = {}
         self._clients = {}
         for window in windows:
             server = self._stack.enter_context(LocalServer.start(model, window=window, threads=1))
-            self._judges[window] = judge = Judge(server)
-            self._stack.callback(judge.close)
-            client = Client(server.url, key=server.key, count=ask, calibration_store=learned)
+            self._references[window] = reference = ReferenceServer(server)
+            self._stack.callback(reference.close)
+            client = Client(server.url, key=server.key, count=count_mode, calibration_store=store)
             self._clients[window] = self._stack.enter_context(client)
 
     def close(self) -> None:
@@ -94,76 +94,78 @@ class Fitting:
             round_, number = divmod(place, len(conversations))
             window = list(self.tallies)[(number + number // 2 + round_) % len(self.tallies)]
             sending = bool(every) and place % every == 0
-            for _ in self._grown(conversations[number], window, sending):
+            for _ in self._grow(conversations[number], window, sending):
                 made += 1
                 progress(made, most)
                 if made >= most:
                     return
 
-    def _grown(self, conversation: Conversation, window: int, sending: bool) -> Iterator[None]:
-        tally, judge = self.tallies[window], self._judges[window]
-        session = brim.Session(judge.server.model, reply=1, tools=conversation.tools or None)
-        going = requests(conversation, session, self._clients[window].request)
-        request = next(going, None)
+    def _grow(self, conversation: Conversation, window: int, sending: bool) -> Iterator[None]:
+        tally, reference = self.tallies[window], self._references[window]
+        session = brim.Session(reference.server.model, reply=1, tools=conversation.tools or None)
+        replay = replay_requests(conversation, session, self._clients[window].request)
+        request = next(replay, None)
         while request is not None:
             tokens = None
             if isinstance(request, brim.ContextOverflowError):
                 tally.infeasible += 1
             else:
-                tokens = self._judged(request, session, tally, judge)
+                tokens = self._check(request, session, tally, reference)
                 if tokens is not None and sending:
-                    self._send(request, tally, judge)
+                    self._send(request, tally, reference)
                 yield
             try:
-                request = going.send(tokens)
+                request = replay.send(tokens)
             except StopIteration:
                 request = None
 
-    def _send(self, request: Request, tally: Tally, judge: Judge) -> None:
+    def _send(self, request: Request, tally: Tally, reference: ReferenceServer) -> None:
         tally.sent += 1
-        status, answer = judge.send(request)
+        status, answer = reference.send(request)
         too_long = parse_overflow(status, answer) is not None
-        tally.refused += too_long
-        tally.objected += status != 200 and not too_long
+        tally.rejected += too_long
+        tally.template_errors += status != 200 and not too_long
 
-    def _judged(
-        self, request: Request, session: brim.Session, tally: Tally, judge: Judge
+    def _check(
+        self, request: Request, session: brim.Session, tally: Tally, reference: ReferenceServer
     ) -> int | None:
         room = tally.window - 1
         tally.requests += 1
         try:
-            tokens = judge.count(request)
-            if tokens > room and self._ask == "off":
-                tally.refused += 1
-                again = self._recover(request, session, judge)
+            tokens = reference.count(request)
+            if tokens > room and self._count_mode == "off":
+                tally.rejected += 1
+                again = self._recover(request, session, reference)
                 if again is None:
                     tally.infeasible += 1
                     return None
-                request, tokens = again, judge.count(again)
+                request, tokens = again, reference.count(again)
                 tally.lost += tokens > room
-        except ObjectionError:
-            tally.objected += 1
+        except TemplateRejectionError:
+            tally.template_errors += 1
             return None
-        everything = judge.count(whole(session))
+        everything = reference.count(build_unfitted_body(session))
         tally.over += tokens > room
         tally.naive += everything > room
-        tally.cut += request.plan.is_trimmed
+        tally.trimmed += request.plan.is_trimmed
         if everything <= room:
             tally.needless += request.plan.is_trimmed
         else:
             tally.fills.append(tokens / room)
         return tokens
 
-    def _recover(self, request: Request, session: brim.Session, judge: Judge) -> Request | None:
+    def _recover(
+        self, request: Request, session: brim.Session, reference: ReferenceServer
+    ) -> Request | None:
         """Handle a context-length error of the server; return a smaller request, or None."""
-        status, answer = judge.send(request)
+        status, answer = reference.send(request)
         overflow = parse_overflow(status, answer)
         assert overflow is not None, answer
         get_driver(session).handle_context_length_error(overflow)
         try:
             return session.request()
         except brim.ContextOverflowError:
-            hard = [m for m in request.messages if m["role"] == "system"]
-            hard.append([m for m in request.messages if m["role"] == "user"][-1])
-            assert judge.count({**request, "messages": hard}) >= judge.server.window
+            required = [m for m in request.messages if m["role"] == "system"]
+            required.append([m for m in request.messages if m["role"] == "user"][-1])
+            assert reference.count({**request, "messages": required}) >= reference.server.window
             return None

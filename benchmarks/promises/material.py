@@ -71,44 +71,46 @@ def generate(number: int, turns: int = 40, seed: int = 7) -> Iterator[Conversati
     for place in range(number):
         kind = KINDS[place % len(KINDS)]
         chance = random.Random(f"{seed} {kind} {place}")
-        yield Conversation(f"{kind}-{place}", kind, list(_said(kind, turns, chance)), [])
+        yield Conversation(
+            f"{kind}-{place}", kind, list(_generate_messages(kind, turns, chance)), []
+        )
 
 
-def _said(kind: str, turns: int, chance: random.Random) -> Iterator[Message]:
+def _generate_messages(kind: str, turns: int, chance: random.Random) -> Iterator[Message]:
     if chance.random() < 0.5:
         yield {"role": "system", "content": "You help with boats, bridges and budgets."}
     for number in range(turns):
         role = "assistant" if number % 2 else "user"
-        yield {"role": role, "content": _text(kind, chance)}
+        yield {"role": role, "content": _choose_text(kind, chance)}
         if role == "assistant" and kind in ("json", "mixed") and chance.random() < 0.5:
             yield {"role": "user", "content": chance.choice(WORDS)}
-            yield from _step(number, chance)
+            yield from _generate_tool_step(number, chance)
 
 
-def _step(number: int, chance: random.Random) -> Iterator[Message]:
+def _generate_tool_step(number: int, chance: random.Random) -> Iterator[Message]:
     """Yield a tool call and its result."""
     name = f"call{number:05}"
     arguments = json.dumps({"path": f"/srv/{chance.randrange(999)}", "depth": number})
     function = {"name": "look", "arguments": arguments}
     call = {"id": name, "type": "function", "function": function}
     yield {"role": "assistant", "content": None, "tool_calls": [call]}
-    yield {"role": "tool", "tool_call_id": name, "content": _text("json", chance)}
+    yield {"role": "tool", "tool_call_id": name, "content": _choose_text("json", chance)}
     yield {"role": "assistant", "content": chance.choice(PROSE)}
 
 
-def _text(kind: str, chance: random.Random) -> str:
+def _choose_text(kind: str, chance: random.Random) -> str:
     if kind == "mixed":
         kind = chance.choice(KINDS[:-1])
     if kind == "words":
         return chance.choice(WORDS)
     if kind == "json":
-        rows = [_row(chance) for _ in range(chance.randint(1, 5))]
+        rows = [_generate_row(chance) for _ in range(chance.randint(1, 5))]
         return json.dumps(rows, ensure_ascii=False, indent=chance.choice((None, 2)))
     texts: Sequence[str] = {"prose": PROSE, "code": CODE, "scripts": SCRIPTS, "emoji": EMOJI}[kind]
     return "\n".join(chance.choices(texts, k=chance.randint(1, 4)))
 
 
-def _row(chance: random.Random) -> dict[str, Any]:
+def _generate_row(chance: random.Random) -> dict[str, Any]:
     return {
         "id": f"{chance.getrandbits(48):012x}",
         "name": chance.choice(SCRIPTS + PROSE)[:24],

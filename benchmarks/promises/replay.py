@@ -15,15 +15,15 @@ from brim.session.session import get_driver
 from brim.wire.reply import Reply
 
 
-def requests(
+def replay_requests(
     conversation: Conversation,
     session: brim.Session,
     make: Callable[[brim.Session], Request],
 ) -> Generator[Request | brim.ContextOverflowError, int | None, None]:
     """Yield the request before each assistant turn; receive the true size of its prompt.
 
-    What was recorded is taken for the answer, so that every run says the same. A recorded turn
-    that a session would not take (a result without its call) ends the conversation.
+    The recorded reply is the answer, so that every run is the same. A recorded turn that a session
+    rejects (a result without its call) ends the conversation.
     """
     for message in conversation.messages:
         try:
@@ -36,8 +36,8 @@ def requests(
                 yield error
                 session.append(message)
                 continue
-            true = yield request
-            session.receive(_reply(message, true))
+            tokens = yield request
+            session.receive(_reply(message, tokens))
         except MessageError:
             return
 
@@ -52,7 +52,7 @@ def _reply(message: Message, tokens: int | None) -> Reply:
     return Reply(message, text if isinstance(text, str) else "", calls=calls, usage=usage)
 
 
-def whole(session: brim.Session) -> dict[str, Any]:
+def build_unfitted_body(session: brim.Session) -> dict[str, Any]:
     """Return the request of a client without fitting."""
     system = get_driver(session).system_text
     head = [{"role": "system", "content": system}] if system else []

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from benchmarks.promises.material import PROSE
 from benchmarks.promises.relay import Relay
-from benchmarks.promises.talk import MODEL, SLOWLY, Figures, Talk
+from benchmarks.promises.shell_run import LONG_REPLY_REQUEST, MODEL, Figures, ShellRun
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer
 from brim.testing.reply_formats import Body, TextReply
@@ -19,48 +19,52 @@ SMALL: Final = 512
 LARGER: Final = 2_000
 
 
-def with_model(folder: Path, model: Path, *, turns: int, kills: int, seed: int = SMALL) -> Figures:
+def run_with_model(
+    folder: Path, model: Path, *, turns: int, kills: int, seed: int = SMALL
+) -> Figures:
     """Run with the embedded model in a window of 512 tokens."""
     with (
         LocalServer.start(model, window=SMALL, threads=1) as server,
-        Relay(server.url, brief) as relay,
+        Relay(server.url, choose_reply_options) as relay,
     ):
-        talk = Talk(folder, relay, window=server.window, reply=64, key=server.key, seed=seed)
-        return talk.run(turns, kills)
+        run = ShellRun(folder, relay, window=server.window, reply=64, key=server.key, seed=seed)
+        return run.run(turns, kills)
 
 
-def brief(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def choose_reply_options(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return options for short replies, or longer ones if the reply will be interrupted."""
-    is_slow = str(body["messages"][-1]["content"]).endswith(SLOWLY)
+    is_slow = str(body["messages"][-1]["content"]).endswith(LONG_REPLY_REQUEST)
     return {"max_tokens": 200 if is_slow else 40, "seed": 7}
 
 
-def with_script(folder: Path, *, turns: int, kills: int, seed: int = LARGER) -> Figures:
+def run_with_script(folder: Path, *, turns: int, kills: int, seed: int = LARGER) -> Figures:
     """Run with a scripted model in a window of 2,000 tokens."""
     with ScriptedServer(answer, window=LARGER, model=MODEL) as server, Relay(server.url) as relay:
-        talk = Talk(folder, relay, window=LARGER, reply=200, seed=seed)
-        return talk.run(turns, kills)
+        run = ShellRun(folder, relay, window=LARGER, reply=200, seed=seed)
+        return run.run(turns, kills)
 
 
 def answer(body: Body) -> TextReply:
     """Return a reply of random length, sometimes with a command, and slow if requested."""
-    words = str(body["messages"][-1]["content"])
-    if words.endswith(SLOWLY):
+    text = str(body["messages"][-1]["content"])
+    if text.endswith(LONG_REPLY_REQUEST):
         return TextReply(" ".join(PROSE), pause=0.03)
-    number = int(re.findall(r"number (\d+):", words)[-1])
-    chance = random.Random(number)
-    text = " ".join(chance.choices(" ".join(PROSE).split(), k=chance.choice((3, 20, 80))))
+    number = int(re.findall(r"number (\d+):", text)[-1])
+    rng = random.Random(number)
+    text = " ".join(rng.choices(" ".join(PROSE).split(), k=rng.choice((3, 20, 80))))
     return TextReply(text if number % 7 else f"{text}\nCMD: echo proposed-{number}")
 
 
 def format_figures(name: str, figures: Figures, window: int, seed: int) -> str:
     """Return the figures of one conversation in two lines."""
-    ways = ", ".join(f"{way} {number}" for way, number in figures.kills.items() if number)
+    moments = ", ".join(f"{moment} {number}" for moment, number in figures.kills.items() if number)
     return (
         f"  {name}: {figures.turns:,} turns, {figures.commands:,} commands and "
-        f"{figures.proposed:,} proposed; killed {sum(figures.kills.values())} times ({ways}; seed "
-        f"{seed}), resumed {figures.resumes}, {figures.kept} broken answers kept in part\n"
-        f"    {figures.requests:,} requests, refused {figures.refused}, wrong {len(figures.wrong)};"
-        f" largest prompt {figures.largest:,} of {window:,} tokens; :context added up "
-        f"{figures.pictures} times; {figures.seconds:.0f} s"
+        f"{figures.proposed:,} proposed; killed {sum(figures.kills.values())} times "
+        f"({moments}; seed {seed}), resumed {figures.resumes}, "
+        f"{figures.kept} interrupted answers kept in part\n"
+        f"    {figures.requests:,} requests, rejected {figures.rejected}, "
+        f"problems {len(figures.problems)}; largest prompt {figures.largest:,} of {window:,} "
+        f"tokens; :context added up "
+        f"{figures.context_checks} times; {figures.seconds:.0f} s"
     )

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.promises import cache
 from benchmarks.promises.counts import compare_counts
 from benchmarks.promises.fitting import Fitting, Tally
-from benchmarks.promises.judge import TEMPLATE
 from benchmarks.promises.material import Conversation, generate
+from benchmarks.promises.reference_server import TEMPLATE
 from brim.fitting.flow import CountMode
 from brim.providers import CalibrationStore
 from tests.support.fixtures import LlamaWith
@@ -73,7 +73,7 @@ def test_with_estimates_alone_context_length_errors_are_rare_and_recovered(fitte
 
 def test_steady_preserves_the_prefix_cache(weights: Path) -> None:
     sliding, steady = (
-        cache.evaluated(weights, policy, window=256, turns=12, parts=1)
+        cache.count_evaluated_tokens(weights, policy, window=256, turns=12, parts=1)
         for policy in ("sliding", "steady")
     )
     assert steady < sliding

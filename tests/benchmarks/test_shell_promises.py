@@ -5,27 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.promises import shell
-from benchmarks.promises.talk import WAYS, Figures
+from benchmarks.promises.shell_run import KILL_MOMENTS, Figures
 
 
 def check(figures: Figures, turns: int, kills: int) -> None:
-    assert figures.wrong == []
+    assert figures.problems == []
     assert figures.turns == turns
-    assert figures.refused == 0
+    assert figures.rejected == 0
     assert sum(figures.kills.values()) == figures.resumes == kills
-    assert figures.pictures
+    assert figures.context_checks
 
 
 def test_a_shell_with_a_real_model_in_512_tokens_survives_its_ends(
     weights: Path, tmp_path: Path
 ) -> None:
-    figures = shell.with_model(tmp_path, weights, turns=8, kills=3)
+    figures = shell.run_with_model(tmp_path, weights, turns=8, kills=3)
     check(figures, turns=8, kills=3)
 
 
 def test_a_shell_that_is_killed_in_every_way_loses_no_turn(tmp_path: Path) -> None:
-    figures = shell.with_script(tmp_path, turns=60, kills=len(WAYS))
-    check(figures, turns=60, kills=len(WAYS))
+    figures = shell.run_with_script(tmp_path, turns=60, kills=len(KILL_MOMENTS))
+    check(figures, turns=60, kills=len(KILL_MOMENTS))
     assert set(figures.kills.values()) == {1}
     assert figures.commands
     assert figures.proposed

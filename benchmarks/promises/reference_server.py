@@ -31,7 +31,7 @@ TEMPLATE = """\
 """A template that prints tools and calls; the small model's own template omits them."""
 
 
-class Judge:
+class ReferenceServer:
     """A plain HTTP client of a server."""
 
     def __init__(self, server: LocalServer) -> None:
@@ -39,10 +39,10 @@ class Judge:
         self._connection = HTTPConnection(urlsplit(server.url).netloc, timeout=600)
 
     def count(self, body: Mapping[str, Any]) -> int:
-        """Return the server's count; raise `ObjectionError` if it rejects the sequence."""
+        """Return the server's count; raise `TemplateRejectionError` if it rejects the sequence."""
         status, answer = self.post("/v1/chat/completions/input_tokens", body)
         if status != 200:
-            raise ObjectionError(status, answer)
+            raise TemplateRejectionError(status, answer)
         tokens: int = answer["input_tokens"]
         return tokens
 
@@ -70,5 +70,5 @@ class Judge:
         self._connection.close()
 
 
-class ObjectionError(Exception):
+class TemplateRejectionError(Exception):
     """The server rejected the sequence of messages."""

@@ -1,4 +1,4 @@
-"""The witness of the shell's promises detects what is wrong."""
+"""The checks of the shell's promises detect every kind of error."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.promises.relay import Exchange
-from benchmarks.promises.witness import Done, Event, adds_up, wrong
+from benchmarks.promises.shell_checks import Event, TypedInput, find_problems, is_sum_correct
 
-PICTURE = [
+CONTEXT_VIEW = [
     ": :context",
     "small · ~245 of 2,000 tokens · ~14 % of the limit",
     "",
@@ -29,9 +29,9 @@ def turn(role: str, content: str, output: str = "") -> Event:
     return Event("one", "turn", {"message": message})
 
 
-def exchange(words: str, answer: str, *, status: int = 200, tokens: int = 9) -> Exchange:
+def exchange(text: str, answer: str, *, status: int = 200, tokens: int = 9) -> Exchange:
     event = {"choices": [{"delta": {"content": answer}}], "usage": {"prompt_tokens": tokens}}
-    body = {"messages": [{"role": "user", "content": words}]}
+    body = {"messages": [{"role": "user", "content": text}]}
     return Exchange(body, status, f"data: {json.dumps(event)}\n\n".encode(), is_over=True)
 
 
@@ -46,8 +46,10 @@ SENT = [exchange("a", "A"), exchange("$ echo made-1\n\nb", "B!")]
 
 
 def found(events: Sequence[Event], exchanges: Sequence[Exchange], window: int = 10) -> list[str]:
-    done = Done(said=["a", "b"], maybe={"c"}, broken={"b", "c"}, printed=["made-1", "made-2"])
-    return list(wrong(events, exchanges, done, window))
+    typed = TypedInput(
+        sent=["a", "b"], maybe={"c"}, interrupted={"b", "c"}, printed=["made-1", "made-2"]
+    )
+    return list(find_problems(events, exchanges, typed, window))
 
 
 def test_a_correct_run_has_no_findings() -> None:
@@ -57,26 +59,29 @@ def test_a_correct_run_has_no_findings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "problem"),
     [
         (FIRST, "lost: 'b'"),
         ([*FIRST, *SECOND, *SECOND], "there 2 times: 'b'"),
         ([*FIRST, *SECOND, *ran("made-2")], "3 commands in the file, 2 were run"),
-        ([*FIRST, *ran("made-1"), turn("user", "b")], "with 'b' went '', not '$ echo made-1'"),
+        ([*FIRST, *ran("made-1"), turn("user", "b")], "with 'b' was sent '', not '$ echo made-1'"),
         ([*SECOND, *FIRST], "2 lines in the file are not the 2 that were sent"),
         ([FIRST[0], *SECOND], "the answer to 'a' is '', not 'A'"),
         ([FIRST[0], turn("assistant", "?"), *SECOND], "the answer to 'a' is '?', not 'A'"),
-        ([*FIRST, *SECOND, turn("assistant", "?")], "the broken answer to 'b' is '?', not of 'B!'"),
+        (
+            [*FIRST, *SECOND, turn("assistant", "?")],
+            "the interrupted answer to 'b' is '?', not of 'B!'",
+        ),
         ([*FIRST, *SECOND, Event("two", "note", {})], "there are 2 conversations"),
         ([*FIRST, *SECOND, Event("one", "back", {"length": 0})], "taken back: {'length': 0}"),
     ],
 )
-def test_errors_in_the_conversation_file_are_found(events: list[Event], said: str) -> None:
-    assert said in found(events, SENT)
+def test_errors_in_the_conversation_file_are_found(events: list[Event], problem: str) -> None:
+    assert problem in found(events, SENT)
 
 
 @pytest.mark.parametrize(
-    ("exchanges", "said"),
+    ("exchanges", "problem"),
     [
         (SENT[:1], "sent 0 times: 'b'"),
         ([*SENT, SENT[0]], "sent 2 times: 'a'"),
@@ -85,12 +90,12 @@ def test_errors_in_the_conversation_file_are_found(events: list[Event], said: st
         ([SENT[0], exchange("b", "B!")], "not sent with 'b': '$ echo made-1'"),
     ],
 )
-def test_errors_in_the_requests_are_found(exchanges: list[Exchange], said: str) -> None:
-    assert said in found([*FIRST, *SECOND], exchanges)
+def test_errors_in_the_requests_are_found(exchanges: list[Exchange], problem: str) -> None:
+    assert problem in found([*FIRST, *SECOND], exchanges)
 
 
 def test_rows_with_wrong_totals_are_found() -> None:
-    assert adds_up(PICTURE, 2_000)
-    assert not adds_up(PICTURE, 2_048)
-    assert not adds_up([line.replace("168", "167") for line in PICTURE], 2_000)
-    assert not adds_up(["brim: the window is not known", "›"], 2_000)
+    assert is_sum_correct(CONTEXT_VIEW, 2_000)
+    assert not is_sum_correct(CONTEXT_VIEW, 2_048)
+    assert not is_sum_correct([line.replace("168", "167") for line in CONTEXT_VIEW], 2_000)
+    assert not is_sum_correct(["brim: the window is not known", "›"], 2_000)
