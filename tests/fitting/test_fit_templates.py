@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import brim
-from brim.wire.templates import find_rules, find_violation
+from brim.wire.template_rules import find_rules
 from tests.support.strategies import Raw, histories, history
+from tests.support.wire.template_validator import find_violation
 
 NAMES = ("mistral", "mistral-nemo", "gemma", "llama-3", "qwen3.5", "gpt-oss", "phi-3", "strict")
 

@@ -18,12 +18,13 @@ from brim.models.pricing import Price
 from brim.models.spending_totals import SpendingTotal
 from brim.session.ledger import DailyCap
 from brim.session.session import Session, get_driver
-from brim.wire.templates import find_rules, find_violation
+from brim.wire.template_rules import find_rules
 from tests.support.sessions import (
     UNKNOWN,
     session,
 )
 from tests.support.strategies import history
+from tests.support.wire.template_validator import find_violation
 
 POLICIES = ("steady", "thrift", "rolling", "sliding")
 

@@ -23,17 +23,11 @@ from brim.tokens.counter import RequestCounter
 from brim.wire import openai_chat, read_messages
 from brim.wire.formats import CHAT
 from brim.wire.notes import CONVERSATION_CONTINUES, INTERRUPTED, NO_RESULT, RESULTS_ABOVE
-from brim.wire.templates import (
-    PERMISSIVE,
-    TemplateRules,
-    apply_template,
-    find_rules,
-    find_violation,
-    make_short_id,
-    rules_for,
-    wrap_counter,
-)
+from brim.wire.template_adapter import apply_template, make_short_id
+from brim.wire.template_counter import wrap_counter
+from brim.wire.template_rules import PERMISSIVE, TemplateRules, find_rules, rules_for
 from tests.support.strategies import Raw, call, histories, limits, policies, text
+from tests.support.wire.template_validator import find_violation
 
 NAMES = (
     *("free", "mistral", "mistral-nemo", "ministral-3", "gemma", "llama-3", "qwen3.5"),

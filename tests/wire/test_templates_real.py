@@ -1,7 +1,7 @@
 """Strict templates in a real server: it rejects the input and accepts the adapted messages.
 
 The templates are small ones made for this test, which reject what the real ones reject; they share
-no code with `brim.wire.templates`.
+no code with `brim.wire.template_adapter`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.wire.templates import apply_template, find_rules
+from brim.wire.template_adapter import apply_template
+from brim.wire.template_rules import find_rules
 from tests.support.strategies import Raw, history
 
 if TYPE_CHECKING:

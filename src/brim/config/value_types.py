@@ -138,7 +138,7 @@ def _read_endpoint(value: object) -> str:
 
 
 def _read_template(value: object) -> str:
-    from brim.wire.templates import list_rule_names
+    from brim.wire.template_rules import list_rule_names
 
     return one_of(*list_rule_names())(_read_text(value).strip().lower())
 

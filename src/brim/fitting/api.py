@@ -14,7 +14,8 @@ from brim.fitting.prefix_cache import PrefixCache
 from brim.tokens import counter_for
 from brim.wire import read_tools
 from brim.wire.formats import CHAT, BodyFormat
-from brim.wire.templates import PERMISSIVE, TemplateRules, find_rules, wrap_counter
+from brim.wire.template_counter import wrap_counter
+from brim.wire.template_rules import PERMISSIVE, TemplateRules, find_rules
 
 if TYPE_CHECKING:
     from brim.fitting.passes import Pass

@@ -13,7 +13,8 @@ from brim.fitting.prefix_cache import CachedConversation, ConversationKey, encod
 from brim.wire import read_tools
 from brim.wire.formats import CHAT, BodyFormat
 from brim.wire.json_copy import check_depth
-from brim.wire.templates import PERMISSIVE, TemplateRules, apply_template
+from brim.wire.template_adapter import apply_template
+from brim.wire.template_rules import PERMISSIVE, TemplateRules
 
 if TYPE_CHECKING:
     from brim.fitting.budget import Budget

@@ -12,7 +12,8 @@ from brim.models import catalog, pricing
 from brim.tokens import counter_for
 from brim.tokens.calibrated_counter import CalibratedCounter
 from brim.tokens.counter import RequestCounter
-from brim.wire import templates
+from brim.wire.template_counter import wrap_counter
+from brim.wire.template_rules import TemplateRules, find_rules, rules_for
 
 if TYPE_CHECKING:
     from brim.models.pricing import Price
@@ -63,10 +64,10 @@ class ModelProfile:
         """The name in reports: the user's own name for the model, or the server's."""
         return self.called or self.model or ""
 
-    def rules(self) -> templates.TemplateRules:
+    def rules(self) -> TemplateRules:
         if self.template is not None:
-            return templates.find_rules(self.template)
-        return templates.rules_for(self.model)
+            return find_rules(self.template)
+        return rules_for(self.model)
 
     def counter(self) -> Counter:
         """Return the counter for requests, calibrated if it only estimates."""
@@ -75,7 +76,7 @@ class ModelProfile:
         if counter.uncertainty and isinstance(counter, RequestCounter):
             uncertainty = known.uncertainty(counter.uncertainty)
             counter = CalibratedCounter(counter, known.ratio, known.density, uncertainty)
-        return templates.wrap_counter(counter, self.rules())
+        return wrap_counter(counter, self.rules())
 
     def budget(self, counter: Counter, least_reply: int = 0) -> Budget:
         """Return the budget of a request whose reply needs at least `least_reply` tokens."""

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from brim import wire
 from brim.fitting.plan import count_since_trim
-from brim.wire import openai_chat, templates, to_anthropic
+from brim.wire import openai_chat, to_anthropic
 from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, BodyFormat, FormatName
 from brim.wire.json_copy import copy_json
 from brim.wire.reply_parser import NATIVE_FIELDS
+from brim.wire.template_adapter import apply_template
+from brim.wire.template_rules import PERMISSIVE, TemplateRules
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -25,7 +27,7 @@ class RequestBuilder:
     system: str = ""
     system_role: str = "system"
     format: FormatName = "openai"
-    rules: templates.TemplateRules = templates.PERMISSIVE
+    rules: TemplateRules = PERMISSIVE
     tools: Sequence[Mapping[str, Any]] | None = None
     cache_marks: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
@@ -47,7 +49,7 @@ class RequestBuilder:
         messages = openai_chat.apply_to_messages(turns, plan, keep)
         if self.system:
             messages.insert(0, {"role": self.system_role, "content": self.system})
-        shaped = templates.apply_template(messages, self.rules)
+        shaped = apply_template(messages, self.rules)
         body = copy_json({**self._build(shaped, plan), **self.options})
         return dict(wire.lower_reply_limit(body, plan, self._body_format))
 

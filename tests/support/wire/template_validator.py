@@ -1,11 +1,11 @@
-"""Check messages against the rules of a template, independently of the adapter."""
+"""Check messages against the rules of a template, independently of `template_adapter`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from brim.wire.templates.template_rules import NINE_CHARACTERS, Raw, TemplateRules
+from brim.wire.template_rules import NINE_CHARACTERS, Raw, TemplateRules
 
 
 def find_violation(messages: Sequence[Raw], rules: TemplateRules) -> str | None:

@@ -14,8 +14,8 @@ from brim.wire.notes import (
     RESULTS_ABOVE,
     SYSTEM_HEADING,
 )
-from brim.wire.templates.adapter import MAX_ROLE_LENGTH, make_short_id
-from brim.wire.templates.template_rules import NINE_CHARACTERS, TemplateRules
+from brim.wire.template_adapter import MAX_ROLE_LENGTH, make_short_id
+from brim.wire.template_rules import NINE_CHARACTERS, TemplateRules
 
 if TYPE_CHECKING:
     from brim.tokens import Counter

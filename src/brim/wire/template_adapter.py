@@ -1,4 +1,10 @@
-"""Adapt a conversation to a chat template, changing no more than its rules require."""
+"""Adapt a conversation to a strict chat template, changing no more than its rules require.
+
+brim plans with the conversation as it is; `apply_template` is the last step before sending.
+Consecutive turns of one role are merged, steps become text if there is no tool role, and short
+turns are inserted where two turns must not be adjacent. `template_counter` counts messages as they
+will be sent, so that a plan that fits still fits afterwards.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from brim.wire.notes import (
     SYSTEM_HEADING,
 )
 from brim.wire.openai_chat import THINKING
-from brim.wire.templates.template_rules import NINE_CHARACTERS, Raw, TemplateRules
+from brim.wire.template_rules import NINE_CHARACTERS, Raw, TemplateRules
 
 MAX_ROLE_LENGTH: Final = 20
 """Characters shown of a role that the template does not know."""
