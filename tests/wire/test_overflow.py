@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import Overflow
-from brim.wire.overflow import (
-    GENERIC_PATTERNS,
-    MAX_EXCERPT,
-    PATTERNS_WITH_NUMBERS,
-    PATTERNS_WITHOUT_NUMBERS,
-    Kind,
-    parse_overflow,
-)
+from brim.wire.overflow import MAX_EXCERPT, Kind, load_phrases, parse_overflow
 
 Body = dict[str, Any] | str | bytes | None
 
@@ -933,10 +926,7 @@ def test_no_text_of_json_raises(status: int | None, body: Any) -> None:
     parse_overflow(status, repr(body))
 
 
-phrases = [
-    phrase.pattern
-    for phrase in (*PATTERNS_WITH_NUMBERS, *PATTERNS_WITHOUT_NUMBERS, *GENERIC_PATTERNS)
-]
+phrases = [*(phrase for _, phrase in load_phrases().specific), *load_phrases().generic]
 
 
 @given(statuses, st.lists(st.sampled_from(phrases) | st.text(), max_size=9))
