@@ -13,7 +13,7 @@ from benchmarks.promises.relay import Relay
 from benchmarks.promises.shell_run import LONG_REPLY_REQUEST, MODEL, Figures, ShellRun
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer
-from brim.testing.reply_formats import Body, TextReply
+from brim.testing.script import Body, TextReply
 
 SMALL: Final = 512
 LARGER: Final = 2_000

@@ -24,8 +24,8 @@ from brim.gateway.routes import ModelRoute, RouteDefaults, Upstream
 from brim.models.pricing import Usage
 from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ErrorReply, ScriptedServer
-from brim.testing.reply_formats import Body, TextReply
-from brim.testing.reply_formats import ReceivedRequest as Request
+from brim.testing.script import Body, TextReply
+from brim.testing.script import ReceivedRequest as Request
 from brim.wire import formats
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, post

@@ -76,7 +76,7 @@ def raw(answer: object) -> ErrorReply:
 def streamed(path: str, answer: dict[str, Any]) -> ErrorReply:
     """The same response as a stream."""
     form, asked = find_reply_format(path), {"stream_options": {"include_usage": True}}
-    events = islice(form.iter_events(answer, asked), form.EVENTS_BEFORE_REPLY, None)
+    events = islice(form.iter_events(answer, asked), form.events_before_reply, None)
     return ErrorReply(200, raw="".join(events).encode(), in_stream=True)
 
 
@@ -172,7 +172,7 @@ def test_a_disconnect_before_the_first_token_is_charged_in_full(
 ) -> None:
     monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.05)
     form = find_reply_format(path)
-    monkeypatch.setattr(form, "EVENTS_BEFORE_HOLD", form.EVENTS_BEFORE_REPLY)
+    monkeypatch.setattr(form, "events_before_hold", form.events_before_reply)
     with gateway_with_upstream(TextReply(WORDS, hold=goes_on)) as (gateway, provider):
         with open_request(gateway, anna, path, stream=True, reply=100) as client:
             while b"data: " not in client.recv(65_536):

@@ -9,62 +9,276 @@ import json
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from brim.models.pricing import Usage
-from brim.testing import anthropic_format, chat_format, responses_format
 from brim.testing.prompt_cache import PROMPT
-from brim.testing.script import Body, ErrorReply, ReceivedRequest, TextReply, ToolCallReply
+from brim.testing.script import Body, ErrorReply, ReceivedRequest, TextReply, split_words
 from brim.wire.formats import FORMATS_BY_PATH, FormatName
 
-__all__ = [
-    "REPLY_FORMATS",
-    "Body",
-    "ErrorReply",
-    "ReceivedRequest",
-    "ReplyFormat",
-    "TextReply",
-    "ToolCallReply",
-    "find_reply_format",
-    "list_models",
-    "make_context_length_error",
-    "make_reply_id",
-    "stream_error",
-]  # fmt: skip
+Fields = dict[str, Any]
+
+_CREATED: Final = 1_767_225_600
+"""Creation time of every reply: constant, so that replies can be compared."""
 
 
-class ReplyFormat(Protocol):
-    """What the module of each format provides."""
+class ReplyFormat:
+    """Builds responses, streams and errors in one format."""
 
-    @property
-    def EVENTS_BEFORE_REPLY(self) -> int:  # noqa: N802 - a module's constant
-        """Events of a stream before the first one with content."""
+    events_before_reply: ClassVar = 1
+    """Events of a stream before the first one with content."""
+    events_before_hold: ClassVar = 1
+    """Events of a stream up to the first words."""
 
-    @property
-    def EVENTS_BEFORE_HOLD(self) -> int:  # noqa: N802
-        """Events of a stream up to the first words."""
+    def build_response(self, reply: TextReply, name: str, model: str, usage: Usage) -> Fields:
+        """Return a complete response."""
+        raise NotImplementedError
 
-    def build_response(
-        self, reply: TextReply, name: str, model: str, usage: Usage
-    ) -> dict[str, Any]: ...
+    def iter_events(self, response: Body, request: Body) -> Iterator[str]:
+        """Return the events of a streamed response."""
+        raise NotImplementedError
 
-    def iter_events(self, response: Body, request: Body, /) -> Iterator[str]: ...
+    def build_context_length_error(self, prompt: int, room: int, window: int) -> Fields:
+        """Return the error of a prompt that leaves no room for output."""
+        raise NotImplementedError
 
-    def build_error_event(self, response: Body, error: Mapping[str, Any], /) -> str: ...
+    def build_error_body(self, error: Body) -> Fields:
+        return {"error": error}
 
-    def build_error_body(self, error: Mapping[str, Any]) -> dict[str, Any]: ...
+    def build_error_event(self, response: Body, error: Body) -> str:
+        """Return the error event that ends a stream."""
+        del response
+        return _format_event(self.build_error_body(error))
 
-    def build_context_length_error(
-        self, prompt: int, room: int, window: int, /
-    ) -> dict[str, Any]: ...
+    def build_count_response(self, tokens: int) -> Fields:
+        return {"object": "response.input_tokens", "input_tokens": tokens}
 
-    def build_count_response(self, tokens: int) -> dict[str, Any]: ...
+
+def _format_event(event: Body) -> str:
+    """Return an event of a stream; its type, if it has one, is also in an `event` line."""
+    named = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{named}data: {json.dumps(event)}\n\n"
+
+
+class _ChatFormat(ReplyFormat):
+    """OpenAI chat completions; of the servers, only llama.cpp counts them."""
+
+    events_before_hold = 2
+
+    def build_response(self, reply: TextReply, name: str, model: str, usage: Usage) -> Fields:
+        calls = [
+            {"id": f"call_{name}_{n}", "type": "function", "index": n,
+             "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
+            for n, call in enumerate(reply.calls)
+        ]  # fmt: skip
+        message = {"role": "assistant", "content": reply.text or None if calls else reply.text}
+        finish = reply.finish or ("tool_calls" if calls else "stop")
+        return {
+            "id": f"chatcmpl-{name}",
+            "object": "chat.completion",
+            "created": _CREATED,
+            "model": model,
+            "choices": [{"index": 0, "message": message | ({"tool_calls": calls} if calls else {}),
+                         "finish_reason": finish}],
+            "usage": {"prompt_tokens": usage.input, "completion_tokens": usage.output,
+                      "total_tokens": usage.input + usage.output,
+                      "prompt_tokens_details": {"cached_tokens": usage.cached}},
+        }  # fmt: skip
+
+    def iter_events(self, response: Body, request: Body) -> Iterator[str]:
+        """Return the events of a streamed response; usage is included only if requested."""
+        (choice,) = response["choices"]
+        message, finish = choice["message"], choice["finish_reason"]
+        deltas: list[Any] = [{"role": "assistant", "content": ""}]
+        deltas += [{"content": word} for word in split_words(message["content"] or "")]
+        deltas += [{"tool_calls": [call]} for call in message.get("tool_calls", ())]
+        choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+        chunk = {key: value for key, value in response.items() if key != "usage"}
+        chunk["object"] = "chat.completion.chunk"
+        for each in (*choices, {"index": 0, "delta": {}, "finish_reason": finish}):
+            yield _format_event(chunk | {"choices": [each]})
+        if (request.get("stream_options") or {}).get("include_usage"):
+            yield _format_event(chunk | {"choices": [], "usage": response["usage"]})
+        yield "data: [DONE]\n\n"
+
+    def build_context_length_error(self, prompt: int, room: int, window: int) -> Fields:
+        return {
+            "message": f"This model's maximum context length is {window} tokens. However, you "
+            f"requested {prompt + room} tokens ({prompt} in the messages, {room} in the "
+            "completion). Please reduce the length of the messages or completion.",
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": "context_length_exceeded",
+        }
+
+
+class _AnthropicFormat(ReplyFormat):
+    """Anthropic messages."""
+
+    events_before_hold = 3
+    _STOPS: Final = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
+
+    def build_response(self, reply: TextReply, name: str, model: str, usage: Usage) -> Fields:
+        blocks: list[Any] = [{"type": "text", "text": reply.text}] if reply.text else []
+        for n, call in enumerate(reply.calls):
+            given = {"name": call.name, "input": call.arguments}
+            blocks.append({"type": "tool_use", "id": f"toolu_{name}_{n}", **given})
+        finish = reply.finish or ("tool_calls" if reply.calls else "stop")
+        return {
+            "id": f"msg_{name}",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "content": blocks,
+            "stop_reason": self._STOPS.get(finish, finish),
+            "stop_sequence": None,
+            "usage": {"input_tokens": usage.input - usage.cached - usage.written,
+                      "cache_creation_input_tokens": usage.written,
+                      "cache_read_input_tokens": usage.cached,
+                      "output_tokens": usage.output},
+        }  # fmt: skip
+
+    def iter_events(self, response: Body, request: Body) -> Iterator[str]:
+        del request
+        usage = {**response["usage"], "output_tokens": 1}
+        begun = {**response, "content": [], "stop_reason": None, "usage": usage}
+        yield _format_event({"type": "message_start", "message": begun})
+        for place, block in enumerate(response["content"]):
+            for event in self._iter_block_events(block):
+                yield _format_event({**event, "index": place})
+        ended = {"stop_reason": response["stop_reason"], "stop_sequence": None}
+        yield _format_event({"type": "message_delta", "delta": ended, "usage": response["usage"]})
+        yield _format_event({"type": "message_stop"})
+
+    def _iter_block_events(self, block: Body) -> Iterator[Fields]:
+        if block["type"] == "text":
+            opened: Fields = {"type": "text", "text": ""}
+            deltas = [{"type": "text_delta", "text": word} for word in split_words(block["text"])]
+        else:
+            opened = {**block, "input": {}}
+            deltas = [{"type": "input_json_delta", "partial_json": json.dumps(block["input"])}]
+        yield {"type": "content_block_start", "content_block": opened}
+        for delta in deltas:
+            yield {"type": "content_block_delta", "delta": delta}
+        yield {"type": "content_block_stop"}
+
+    def build_context_length_error(self, prompt: int, room: int, window: int) -> Fields:
+        message = f"prompt is too long: {prompt + room} tokens > {window} maximum"
+        return {"type": "invalid_request_error", "message": message}
+
+    def build_error_body(self, error: Body) -> Fields:
+        return {"type": "error", "error": error}
+
+    def build_count_response(self, tokens: int) -> Fields:
+        return {"input_tokens": tokens}
+
+
+class _ResponsesFormat(ReplyFormat):
+    """OpenAI responses."""
+
+    events_before_reply = 2
+    events_before_hold = 5
+    _CUT_SHORT: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+    def build_response(self, reply: TextReply, name: str, model: str, usage: Usage) -> Fields:
+        reason = self._CUT_SHORT.get(reply.finish or "")
+        return {
+            "id": f"resp_{name}",
+            "object": "response",
+            "created_at": _CREATED,
+            "status": "incomplete" if reason else "completed",
+            "error": None,
+            "incomplete_details": {"reason": reason} if reason else None,
+            "model": model,
+            "output": self._build_items(reply, name),
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": {"input_tokens": usage.input,
+                      "input_tokens_details": {"cached_tokens": usage.cached,
+                                               "cache_write_tokens": 0},
+                      "output_tokens": usage.output,
+                      "output_tokens_details": {"reasoning_tokens": 0},
+                      "total_tokens": usage.input + usage.output},
+        }  # fmt: skip
+
+    def _build_items(self, reply: TextReply, name: str) -> list[Fields]:
+        items: list[Fields] = []
+        if reply.text or not reply.calls:
+            part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
+            items.append({"id": f"msg_{name}", "type": "message", "status": "completed",
+                          "role": "assistant", "content": [part]})  # fmt: skip
+        for n, call in enumerate(reply.calls):
+            given = {"name": call.name, "arguments": json.dumps(call.arguments)}
+            items.append({"id": f"fc_{name}_{n}", "type": "function_call", "status": "completed",
+                          "call_id": f"call_{name}_{n}", **given})  # fmt: skip
+        return items
+
+    def iter_events(self, response: Body, request: Body) -> Iterator[str]:
+        del request
+        for number, event in enumerate(self._iter_events(response)):
+            yield _format_event({**event, "sequence_number": number})
+
+    def _iter_events(self, response: Body) -> Iterator[Fields]:
+        yield {"type": "response.created", "response": self._start_response(response)}
+        yield {"type": "response.in_progress", "response": self._start_response(response)}
+        for place, item in enumerate(response["output"]):
+            is_text = item["type"] == "message"
+            empty: Body = {"content": []} if is_text else {"arguments": ""}
+            begun = {**item, **empty, "status": "in_progress"}
+            yield {"type": "response.output_item.added", "output_index": place, "item": begun}
+            for event in self._iter_text_events(item) if is_text else self._iter_call_events(item):
+                yield {**event, "item_id": item["id"], "output_index": place}
+            yield {"type": "response.output_item.done", "output_index": place, "item": item}
+        yield {"type": f"response.{response['status']}", "response": response}
+
+    def _iter_text_events(self, item: Body) -> Iterator[Fields]:
+        (part,) = item["content"]
+        empty = {**part, "text": ""}
+        yield {"type": "response.content_part.added", "content_index": 0, "part": empty}
+        for word in split_words(part["text"]):
+            delta = {"content_index": 0, "delta": word, "logprobs": []}
+            yield {"type": "response.output_text.delta", **delta}
+        done = {"content_index": 0, "text": part["text"], "logprobs": []}
+        yield {"type": "response.output_text.done", **done}
+        yield {"type": "response.content_part.done", "content_index": 0, "part": part}
+
+    def _iter_call_events(self, item: Body) -> Iterator[Fields]:
+        arguments = item["arguments"]
+        yield {"type": "response.function_call_arguments.delta", "delta": arguments}
+        yield {"type": "response.function_call_arguments.done", "arguments": arguments}
+
+    def _start_response(self, response: Body) -> Fields:
+        """Return a response without content, as it is at its start."""
+        empty: Fields = {"incomplete_details": None, "output": [], "usage": None}
+        return {**response, "status": "in_progress", **empty}
+
+    def build_error_event(self, response: Body, error: Body) -> str:
+        code = error.get("code")
+        failure = {
+            "code": code if isinstance(code, str) else error.get("type"),
+            "message": error.get("message"),
+        }
+        response = self._start_response(response) | {"status": "failed", "error": failure}
+        event = {"type": "response.failed", "response": response}
+        return _format_event({**event, "sequence_number": self.events_before_reply})
+
+    def build_context_length_error(self, prompt: int, room: int, window: int) -> Fields:
+        """Return the error of a prompt that leaves no room for output; it contains no numbers."""
+        del prompt, room, window
+        return {
+            "message": "Your input exceeds the context window of this model. Please adjust your "
+            "input and try again.",
+            "type": "invalid_request_error",
+            "param": "input",
+            "code": "context_length_exceeded",
+        }
 
 
 REPLY_FORMATS: Final[Mapping[FormatName, ReplyFormat]] = {
-    "openai": chat_format,
-    "anthropic": anthropic_format,
-    "responses": responses_format,
+    "openai": _ChatFormat(),
+    "anthropic": _AnthropicFormat(),
+    "responses": _ResponsesFormat(),
 }
 
 
@@ -84,27 +298,23 @@ def stream_error(
     request: ReceivedRequest, error_reply: ErrorReply, model: str
 ) -> Iterator[str | bytes]:
     """Return a stream that starts normally and has an error instead of its first token."""
-    reply_format, nothing = find_reply_format(request.path), TextReply()
+    format, nothing = find_reply_format(request.path), TextReply()
     usage = Usage(request.tokens, 0, 0)
-    response = reply_format.build_response(nothing, make_reply_id(request, nothing), model, usage)
-    yield from islice(
-        reply_format.iter_events(response, request.body), reply_format.EVENTS_BEFORE_REPLY
-    )
-    yield (
-        reply_format.build_error_event(response, error_reply.error_object)
-        if error_reply.raw is None
-        else error_reply.raw
-    )
+    response = format.build_response(nothing, make_reply_id(request, nothing), model, usage)
+    yield from islice(format.iter_events(response, request.body), format.events_before_reply)
+    if error_reply.raw is None:
+        yield format.build_error_event(response, error_reply.error_object)
+    else:
+        yield error_reply.raw
 
 
 def make_context_length_error(
     like: str, request: ReceivedRequest, room: int, window: int
-) -> dict[str, Any]:
+) -> Fields:
     """Return the error of a prompt that leaves no room for output."""
     if like != "llama.cpp":
-        return find_reply_format(request.path).build_context_length_error(
-            request.tokens, room, window
-        )
+        format = find_reply_format(request.path)
+        return format.build_context_length_error(request.tokens, room, window)
     return {
         "code": 400,
         "message": f"request ({request.tokens} tokens) exceeds the available context size "
@@ -115,9 +325,9 @@ def make_context_length_error(
     }
 
 
-def list_models(like: str, model: str, window: int | None) -> dict[str, Any]:
+def list_models(like: str, model: str, window: int | None) -> Fields:
     """Return the list of models, with the window if the server reports it."""
-    row: dict[str, Any] = {"id": model, "object": "model", "created": 0, "owned_by": "scripted"}
+    row: Fields = {"id": model, "object": "model", "created": 0, "owned_by": "scripted"}
     if like == "llama.cpp":
         row |= {"owned_by": "llamacpp", "meta": {"n_ctx": window}}
     elif window is not None:

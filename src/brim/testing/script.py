@@ -1,18 +1,14 @@
-"""The parts of a script: replies, received requests, and the pieces of a stream."""
+"""The parts of a script: replies and received requests."""
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 Body = Mapping[str, Any]
-
-CREATED: Final = 1_767_225_600
-"""Creation time of every reply: constant, so that replies can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +74,3 @@ class ReceivedRequest:
 def split_words(text: str) -> list[str]:
     """Split a text into the deltas of a stream, one word each."""
     return re.findall(r"\s*\S+|\s+", text)
-
-
-def format_named_event(event: Mapping[str, Any]) -> str:
-    """Return an event with its type in an `event` line too, as Anthropic and responses do."""
-    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
-
-
-def format_data_event(event: Mapping[str, Any]) -> str:
-    """Return an event with data only, as in chat completions."""
-    return f"data: {json.dumps(event)}\n\n"

@@ -33,30 +33,16 @@ from brim.models.pricing import Usage
 from brim.testing.prompt_cache import MARK, MAX_MARKS, PromptCache, count_cache_marks
 from brim.testing.reply_formats import (
     REPLY_FORMATS,
-    Body,
-    ErrorReply,
-    ReceivedRequest,
-    TextReply,
-    ToolCallReply,
     find_reply_format,
     list_models,
     make_context_length_error,
     make_reply_id,
     stream_error,
 )
+from brim.testing.script import Body, ErrorReply, ReceivedRequest, TextReply, ToolCallReply
 from brim.tokens import counter_for
 from brim.wire import detect_format, read_messages, read_tools
 from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, FORMATS_BY_PATH
-
-__all__ = [
-    "ErrorReply",
-    "ReceivedRequest",
-    "Script",
-    "ScriptedReply",
-    "ScriptedServer",
-    "TextReply",
-    "ToolCallReply",
-]
 
 ScriptedReply = str | ToolCallReply | TextReply | ErrorReply
 Script = (
@@ -293,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(
                 reply_format.iter_events(response, request.body),
                 reply,
-                reply_format.EVENTS_BEFORE_HOLD,
+                reply_format.events_before_hold,
             )
         else:
             self._send(200, response, cut=reply.cut_after is not None)
