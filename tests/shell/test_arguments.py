@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from brim.shell.approval.arguments import find_commands
 from brim.shell.risk import assess
+from brim.shell.tool_calls import find_commands
 
 DESTRUCTIVE: list[dict[str, Any]] = [
     {"command": "rm -rf ~"},

@@ -24,7 +24,7 @@ from brim.errors import BrimError, InputError
 from brim.shell.terminal import CommandResult, UserShell, output_buffer, user_shell
 from brim.shell.terminal.dialects import PosixDialect
 from brim.shell.terminal.output_buffer import MAX_HEAD, MAX_TAIL, OutputBuffer
-from brim.shell.terminal.status_pipe import StatusReports
+from brim.shell.terminal.process import StatusReports
 
 PATIENCE = 60
 """Seconds; only a failure takes this long."""

@@ -23,7 +23,7 @@ from brim.providers import CalibrationStore, Endpoint, Portal, Transport
 from brim.providers.local import LocalServer
 from brim.session.session import get_driver
 from brim.shell.mcp import McpServers, Tool, ToolResult
-from brim.shell.mcp.offer import choose_tools
+from brim.shell.mcp.tools import choose_tools
 from tests.support.fixtures import LlamaWith
 from tests.support.shell.driver import Home, home
 

@@ -11,7 +11,7 @@ from brim.shell.proposals import DEFAULT_PROMPT, RULE, TOOLS_RULE
 
 if TYPE_CHECKING:
     from brim.config import McpConfig
-    from brim.shell.mcp.offer import ModelKey
+    from brim.shell.mcp.tools import ModelKey
     from brim.shell.state import Shell
 
 BLOCK_SHARE: Final = 0.15

@@ -16,7 +16,7 @@ from brim.shell.input.completer import ShellCompleter
 from brim.shell.input.prompt import LinePrompt
 from brim.shell.loop import run_prompt, run_script
 from brim.shell.mcp import McpServers
-from brim.shell.mcp.offer import ToolOffers
+from brim.shell.mcp.tools import ToolOffers
 from brim.shell.model_clients import ModelClients
 from brim.shell.project_tree import ProjectFiles, find_root
 from brim.shell.prompt_state import PromptState

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from brim.session.system_prompt import Fact
     from brim.shell.approval.secret_masker import MaskedText
     from brim.shell.conversation import SavedConversation
-    from brim.shell.mcp.offer import ToolOffers
+    from brim.shell.mcp.tools import ToolOffers
     from brim.shell.model_clients import ModelClients
     from brim.shell.project_tree import ProjectFiles
     from brim.shell.render.screen import Screen

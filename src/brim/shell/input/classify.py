@@ -32,9 +32,14 @@ from functools import cached_property
 from itertools import islice
 from typing import Final, Literal
 
-from brim.shell.input import vocabulary as words
-from brim.shell.input.candidates import SPOKEN_WORDS, CommandCandidate, KnownNames, is_path
-from brim.shell.input.simple_commands import split_commands, without_documents
+from brim.shell.input.simple_commands import (
+    SPOKEN_WORDS,
+    CommandCandidate,
+    KnownNames,
+    is_path,
+    split_commands,
+    without_documents,
+)
 
 __all__ = ["Classification", "Kind", "KnownNames", "classify", "flip"]
 
@@ -43,6 +48,12 @@ Kind = Literal["command", "language", "meta", "nothing"]
 _MAX_READ: Final = 2_000
 """Only the first characters of a long text are classified."""
 _MAX_NAME: Final = 20
+_ANSWERS: Final = frozenset(
+    ("yes", "continue", "more", "go on", "go back", "install", "write", "look", "return", "break")
+)
+"""Lines that answer a model, although the shell has such commands."""
+_COMMANDS_LIKE_SENTENCES: Final = frozenset(("who am i",))
+"""Lines that are commands, although they read like a sentence."""
 _BARE: Final = re.compile(r"help|quit|exit(?:[ \t]+\d+)?")
 _MAX_LISTED: Final = 3
 """Names to list of those that start with the typed text."""
@@ -180,9 +191,9 @@ def _apostrophe_rule(line: _Line) -> Classification | None:
 
 
 def _whole_line_rule(line: _Line) -> Classification | None:
-    if line.bare in words.ANSWERS:
+    if line.bare in _ANSWERS:
         return line.language(f"{line.bare} is an answer")
-    if line.bare in words.COMMANDS_LIKE_SENTENCES and line.calls[0].runs(line.known):
+    if line.bare in _COMMANDS_LIKE_SENTENCES and line.calls[0].runs(line.known):
         return _default_rule(line)
     return None
 
@@ -279,15 +290,7 @@ def _short(word: str) -> str:
 
 
 _RULES: Final[tuple[Callable[[_Line], Classification | None], ...]] = (
-    *(
-        _blank_rule,
-        _forced_rule,
-        _meta_rule,
-        _fence_rule,
-        _apostrophe_rule,
-        _whole_line_rule,
-        _compound_rule,
-        _unknown_rule,
-    ),
-    *(_ending_rule, _sentence_rule, _alone_rule, _syntax_rule, _wordy_rule, _default_rule),
+    *(_blank_rule, _forced_rule, _meta_rule, _fence_rule, _apostrophe_rule, _whole_line_rule),
+    *(_compound_rule, _unknown_rule, _ending_rule, _sentence_rule, _alone_rule, _syntax_rule),
+    *(_wordy_rule, _default_rule),
 )

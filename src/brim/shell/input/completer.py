@@ -17,15 +17,13 @@ from typing import Final
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from brim.shell.input import vocabulary
 from brim.shell.input.classify import Classification
-from brim.shell.input.simple_commands import WordAtCursor, word_at_end
+from brim.shell.input.simple_commands import BEFORE_COMMANDS, WORDS, WordAtCursor, word_at_end
 
 Arguments = Callable[[str], Iterable[str]]
 """Returns the possible arguments of a meta command, given what is typed so far."""
 
 _WANTS_FOLDERS: Final = frozenset(("cd", "pushd", "rmdir"))
-_BEFORE_COMMANDS: Final = vocabulary.PREFIXES | vocabulary.RUNS_FOR_OTHERS
 _META: Final = re.compile(r"\s*([:/])([^\s/]*)(?:\s+(.*))?", re.DOTALL)
 _ASSIGNED: Final = re.compile(r"(?:--?[\w-]+|[A-Za-z_]\w*)=")
 _SPECIAL: Final = re.compile(r"([^\w@%+=:,./~-])")
@@ -118,9 +116,9 @@ def _names_command(end: WordAtCursor) -> bool:
     """Return whether the word is a command's name: the first one, or after `sudo`, `which` etc."""
     if end.is_target or "/" in end.word or _ASSIGNED.match(end.word):
         return False
-    if end.before and end.before[0] in vocabulary.TAKES_COMMANDS:
+    if end.before and end.before[0] in WORDS["takes_commands"]:
         return not end.word.startswith("-")
-    return all(word in _BEFORE_COMMANDS for word in end.before)
+    return all(word in BEFORE_COMMANDS for word in end.before)
 
 
 def _base_name(path: str) -> str:

@@ -1,17 +1,20 @@
-"""Tools and results of MCP servers, as a model sees them."""
+"""Tools and results of MCP servers, as a model sees them, and which of them are offered to it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock
     from mcp.types import Tool as ListedTool
+
+    from brim.shell.mcp.servers import McpServers
 
 LONGEST_NAME: Final = 64
 
@@ -104,3 +107,113 @@ def _block_text(block: ContentBlock) -> str:
 def _size(base64: str) -> str:
     size = len(base64) * 3 // 4
     return f"{size} bytes" if size < 1_000 else f"{round(size / 1_000)} kB"
+
+
+Size = Callable[[Sequence[Mapping[str, Any]]], int]
+"""Tokens of several definitions together, which may differ from the sum of their sizes."""
+ModelKey = tuple[str, int]
+"""Name and window of a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """The tools that fit, and those that do not."""
+
+    offered: tuple[Tool, ...]
+    sizes: Mapping[str, int]
+    """Tokens of the offered tools by server; their sum is the size of all definitions."""
+    left_out: tuple[str, ...]
+    """Names and sizes of servers and tools that do not fit."""
+
+    @property
+    def definitions(self) -> list[Mapping[str, Any]]:
+        return _definitions(self.offered)
+
+    @property
+    def by_server(self) -> dict[str, Sequence[Mapping[str, Any]]]:
+        """The definitions of the offered tools, by server."""
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for tool in self.offered:
+            found.setdefault(tool.server, []).append(tool.definition)
+        return {**found}
+
+
+class ToolOffers:
+    """The MCP servers, and which of their tools each model is offered.
+
+    An offer does not change while the tools stay the same, even if the limit of the model moves:
+    definitions are at the beginning of a request, which should stay cacheable.
+    """
+
+    def __init__(self, servers: McpServers) -> None:
+        self.servers = servers
+        self.current: ToolOffer | None = None
+        """The offer of the next request; None until a server is connected."""
+        self._offers: dict[ModelKey, ToolOffer] = {}
+        self._tools: tuple[Tool, ...] = ()
+
+    def choose(self, model: ModelKey, *, room: int, size: Size) -> bool:
+        """Choose the offer for a model; return whether it differs from the current one."""
+        tools = self.servers.tools
+        if tools != self._tools:
+            self._offers.clear()
+            self._tools = tools
+        if model not in self._offers:
+            self._offers[model] = choose_tools(tools, room=room, size=size)
+        before, self.current = self.current, self._offers[model]
+        return self.current is not before
+
+
+def choose_tools(tools: Sequence[Tool], *, room: int, size: Size) -> ToolOffer:
+    """Offer whole servers in order; the first one that does not fit is offered tool by tool.
+
+    A later server is still offered if it fits as a whole.
+    """
+    filling = _Filling(room, size)
+    left_out: list[str] = []
+    is_divided = False
+    for server, group in groupby(tools, key=lambda tool: tool.server):
+        own = list(group)
+        if filling.add(own):
+            continue
+        if is_divided:
+            many = "1 tool" if len(own) == 1 else f"{len(own)} tools"
+            left_out.append(f"{server} ({many}, {filling.added_size(own):,} tokens)")
+        else:
+            is_divided = True
+            left_out += [_describe(tool, filling) for tool in own if not filling.add([tool])]
+    return ToolOffer(tuple(filling.offered), filling.sizes, tuple(left_out))
+
+
+class _Filling:
+    """The tools chosen so far, and the room they take."""
+
+    def __init__(self, room: int, size: Size) -> None:
+        self.offered: list[Tool] = []
+        self.sizes: dict[str, int] = {}
+        self._room = room
+        self._size = size
+        self._used = 0
+
+    def add(self, tools: Sequence[Tool]) -> bool:
+        """Add tools of one server if they fit; return whether they did."""
+        added = self.added_size(tools)
+        if self._used + added > self._room:
+            return False
+        server = tools[0].server
+        self.offered += tools
+        self.sizes[server] = self.sizes.get(server, 0) + added
+        self._used += added
+        return True
+
+    def added_size(self, tools: Sequence[Tool]) -> int:
+        """Return the tokens that these tools would add."""
+        return self._size(_definitions([*self.offered, *tools])) - self._used
+
+
+def _describe(tool: Tool, filling: _Filling) -> str:
+    return f"{tool.offered} ({filling.added_size([tool]):,} tokens)"
+
+
+def _definitions(tools: Sequence[Tool]) -> list[Mapping[str, Any]]:
+    return [tool.definition for tool in tools]

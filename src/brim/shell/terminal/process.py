@@ -1,9 +1,10 @@
-"""One running shell: its process, its terminal, and the pipes for lines and reports."""
+"""Processes of the user's shell: the running one with its reports, and one that only parses."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import shutil
 import signal
@@ -14,6 +15,7 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
@@ -195,3 +197,111 @@ def read_chunk(descriptor: int) -> bytes:
         parts.append(read_available(descriptor))
         size += len(parts[-1])
     return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandStatus:
+    """The status of a finished command, as the shell reports it."""
+
+    code: int
+    flags: str
+    jobs: str
+    """Stopped jobs, if the exit code suggests that the command was stopped."""
+    folder: str
+
+
+class StatusReports:
+    """Collects the fields after the token; everything else in the pipe is ignored."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self._data = bytearray()
+        self.is_started = False
+        self.done: CommandStatus | None = None
+        self.traps = ""
+        self.answer: str | None = None
+
+    def feed(self, data: bytes) -> None:
+        self._data += data
+        if b"\0" in data:
+            self._read()
+
+    def _read(self) -> None:
+        traps = ""
+        answer = None
+        for part in bytes(self._data).split(self.token.encode() + b"\0")[1:]:
+            kind, _, rest = part.partition(b"\0")
+            fields = [_decode(field) for field in rest.split(b"\0")]
+            if kind == b"started":
+                self.is_started = True
+            elif kind == b"trap" and len(fields) > 1:
+                traps = fields[0] or traps
+            elif kind == b"done" and len(fields) > 4:
+                self.done = _parse_status(fields)
+            elif kind == b"answer":
+                answer = _decode(rest[:-1])
+            elif kind == b"answered":
+                self.answer = answer
+        self.traps = traps
+
+
+def _parse_status(fields: list[str]) -> CommandStatus:
+    code, flags, jobs, folder = fields[:4]
+    return CommandStatus(
+        int(code) if code.isdecimal() else 0, flags, jobs, folder.removesuffix("\n")
+    )
+
+
+def _decode(data: bytes) -> str:
+    return data.decode(errors="surrogateescape")
+
+
+_OPEN: Final = re.compile(r"looking for matching `(.+)'|[Uu]nmatched (.)")
+_HERE: Final = re.compile(r"wanted `(.+)'")
+_TIMEOUT: Final = 10
+
+
+def describe_missing(command: str, program: str, dialect: PosixDialect) -> str | None:
+    """Return what is missing; None if the command is complete, or wrong in another way.
+
+    The shell itself parses the command without running it. Only an unexpected end counts, because
+    other errors depend on the user's aliases and options.
+    """
+    missing = _check_syntax(command, program, dialect)
+    if missing is None and _ends_in_backslash(command):
+        # In a comment, neither the backslash nor a quote in its place has a meaning.
+        quoted = _check_syntax(command[:-1] + '"', program, dialect)
+        return "a line must follow the backslash" if quoted else None
+    return missing
+
+
+def _ends_in_backslash(command: str) -> bool:
+    return (len(command) - len(command.rstrip("\\"))) % 2 == 1
+
+
+def _check_syntax(command: str, program: str, dialect: PosixDialect) -> str | None:
+    text = command.encode(errors="surrogateescape") + b"\n"
+    environment = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
+    try:
+        read = subprocess.run(
+            [program, *dialect.parse_arguments, "-n"],
+            input=text,
+            capture_output=True,
+            env=environment,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    error = read.stderr.decode(errors="replace")
+    return _describe(error) if re.search(dialect.incomplete_errors, error, re.MULTILINE) else None
+
+
+def _describe(error: str) -> str:
+    here = _HERE.search(error)
+    if here:
+        return f"the here-document has no line {here[1]}"
+    found = _OPEN.search(error)
+    if found:
+        return f"{found[1] or found[2]} is missing"
+    return "more must follow"

@@ -16,14 +16,25 @@ from types import MappingProxyType
 from typing import Final
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal.completeness import describe_missing
 from brim.shell.terminal.dialects import OWN, BashDialect, CarriedState, PosixDialect, ZshDialect
-from brim.shell.terminal.idle_reader import IdleReader
 from brim.shell.terminal.output_buffer import OutputBuffer
 from brim.shell.terminal.output_text import OutputCleaner
-from brim.shell.terminal.process import HANGUP_TIMEOUT, Attributes, ShellProcess, new_token
-from brim.shell.terminal.relay import Relay, raw_mode, redirect_interrupts, window_size, write_all
-from brim.shell.terminal.status_pipe import StatusReports
+from brim.shell.terminal.process import (
+    HANGUP_TIMEOUT,
+    Attributes,
+    ShellProcess,
+    StatusReports,
+    describe_missing,
+    new_token,
+)
+from brim.shell.terminal.relay import (
+    IdleReader,
+    Relay,
+    raw_mode,
+    redirect_interrupts,
+    window_size,
+    write_all,
+)
 
 _START_TIMEOUT: Final = 20.0
 """Seconds that the user's start files may take."""
