@@ -27,12 +27,7 @@ from brim.errors import (
     SpendingCapError,
 )
 from brim.providers.fallback import is_fallback_worthwhile
-from brim.shell.routing import (
-    MAX_MATCHED_CHARS,
-    Route,
-    choose_route,
-    fallback_for,
-)
+from brim.shell.model_clients import MAX_MATCHED_CHARS, Route, choose_route, fallback_for
 
 CONFIG = RoutingConfig(
     rules=(

@@ -8,9 +8,8 @@ tool_calls       tool calls of a model; proposals: commands that a model propose
 confirm          the one question before something runs
 run_command      runs a command in the user's own shell
 context_blocks   facts, project files and tools that are part of every request
-side_requests    requests outside the conversation: summaries, explanations
 conversation     a session that is saved as it happens; session_setup: builds and switches it
-model_clients    the configured models and their connections; routing: rules that choose a model
+model_clients    the configured models, their connections, and the rules that choose one
 background       work in threads while the user types; prompt_state: what the prompt shows
 input/           the prompt: classification, completion, key bindings
 commands/        meta commands such as `:context`

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Final
 from brim.errors import BrimError, StoreError
 from brim.providers.fallback import is_fallback_worthwhile
 from brim.providers.from_config import create_short_view, request_options
-from brim.shell import routing
 from brim.shell.context_blocks import fit_blocks, system_prompt
+from brim.shell.model_clients import Route, choose_route, fallback_for
 from brim.shell.proposals import offer_commands
-from brim.shell.routing import Route
-from brim.shell.side_requests import build_summarizer
 from brim.shell.tool_calls import STOPPED, answer_calls
 
 if TYPE_CHECKING:
@@ -96,7 +94,7 @@ def restore_line(shell: Shell, before: int, line: str) -> None:
 
 def _run_turn(shell: Shell, message: str) -> None:
     """Send requests until the model makes no more tool calls, then offer its commands."""
-    shell.route = routing.choose_route(message, shell.config.routing)
+    shell.route = choose_route(message, shell.config.routing)
     category: Category = "main" if shell.route.rule is None else "route"
     for _ in range(MAX_ROUNDS):
         reply = send(shell, shell.route, category)
@@ -119,7 +117,7 @@ def send(shell: Shell, route: Route, category: Category = "main") -> Reply:
     try:
         return _request_reply(shell, name, route, category)
     except BrimError as error:
-        other = routing.fallback_for(name, shell.config.models, {name})
+        other = fallback_for(name, shell.config.models, {name})
         has_partial_reply = len(shell.session) > length
         if other is None or has_partial_reply or not is_fallback_worthwhile(error):
             raise
@@ -211,4 +209,5 @@ def _automatic_summarizer(shell: Shell, name: str) -> Summarizer | None:
     model = shell.config.summary.model
     if model is None:
         return None
-    return build_summarizer(shell, name if model == SAME_MODEL else model)
+    model = name if model == SAME_MODEL else model
+    return shell.models.build_summarizer(model, shell.session.ledger)

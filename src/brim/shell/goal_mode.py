@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from brim.errors import BrimError, StoreError
 from brim.models.spending_totals import format_dollars
 from brim.shell.chat import restore_line, send, settle
+from brim.shell.model_clients import Route
 from brim.shell.proposals import offer_commands
-from brim.shell.routing import Route
 from brim.shell.tool_calls import answer_calls
 
 if TYPE_CHECKING:

@@ -1,21 +1,29 @@
-"""The models under the names that the user gave them, and their connections."""
+"""The models under the names that the user gave them: their connections, and which one is asked."""
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.config import Config, ModelConfig
 from brim.fitting.profile import ModelProfile
+from brim.providers.fallback import choose_fallback
 from brim.providers.from_config import LOCAL, ModelChoice, choose_model, open_client, server_name
 from brim.session.driver import ASSUMED_WINDOW
 from brim.session.session import Session, get_driver
+from brim.session.summaries import build_summary_messages
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from brim.config import ModelConfig, RoutingConfig
     from brim.providers.client import Client
+    from brim.session.ledger import Ledger
+    from brim.session.summaries import Summarizer, Turn
 
 
 class ModelClients:
@@ -87,13 +95,80 @@ class ModelClients:
 
     def query_profile(self, name: str) -> ModelProfile:
         """Return the profile of a model, completed by its server."""
+        return get_driver(self._open_scratch(name, None)).profile
+
+    # Requests outside the conversation: they are billed to its ledger, but are not part of it
+
+    def ask_separately(self, prompt: str, ledger: Ledger) -> str:
+        """Return the current model's reply to a prompt that is not part of the conversation."""
+        scratch = self._open_scratch(self.current, ledger)
+        scratch.user(prompt)
+        return self.client(self.current).send(scratch).text
+
+    def build_summarizer(self, name: str, ledger: Ledger, focus: str | None = None) -> Summarizer:
+        """Return a function that writes summaries with this model."""
+        max_chars = self.config.summary.max_chars
+
+        def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
+            scratch = self._open_scratch(name, ledger)
+            room, count = scratch.budget.limit, get_driver(scratch).count_text
+            instructions, request = build_summary_messages(
+                previous, evicted, room=room, count=count, max_chars=max_chars, focus=focus
+            )
+            scratch.system = instructions["content"]
+            scratch.user(request["content"])
+            return self.client(name).send(scratch, category="summary").text
+
+        return summarize
+
+    def _open_scratch(self, name: str, ledger: Ledger | None) -> Session:
+        """Return a temporary session with a model, billed to this ledger."""
         scratch = Session()
         driver = get_driver(scratch)
         driver.profile = self.profile(name)
+        if ledger is not None:
+            driver.ledger = ledger
         self.prepare(scratch, name)
-        return driver.profile
+        return scratch
 
     def close(self) -> None:
         with self._lock:
             self._open.close()
             self._clients.clear()
+
+
+# Routes
+
+MAX_MATCHED_CHARS: Final = 10_000
+"""Rules match only the first characters of a message: patterns can be slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a message goes; every field is None if no rule matches."""
+
+    class_: str | None = None
+    model: str | None = None
+    """The user's name for the model; None for the current one."""
+    system: str | None = None
+    """The base of the system prompt; None for the usual one."""
+    rule: int | None = None
+    """Index of the rule that matched."""
+
+
+def choose_route(message: str, config: RoutingConfig) -> Route:
+    """Return the route of the first rule that matches, ignoring case."""
+    start = message[:MAX_MATCHED_CHARS]
+    for index, rule in enumerate(config.rules):
+        if re.search(rule.match, start, re.IGNORECASE):
+            system = config.system_prompts.get(rule.class_) if rule.class_ else None
+            return Route(rule.class_, rule.model, system, index)
+    return Route()
+
+
+def fallback_for(
+    failed: str, models: Mapping[str, ModelConfig], tried: Collection[str]
+) -> str | None:
+    """Return the model to try after one failed; None if none is configured or left to try."""
+    fallback = models[failed].fallback if failed in models else None
+    return choose_fallback(failed, fallback, tried)

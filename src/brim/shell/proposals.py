@@ -17,7 +17,6 @@ from brim.shell.confirm import confirm
 from brim.shell.render.sanitize import sanitize
 from brim.shell.risk import assess
 from brim.shell.run_command import run
-from brim.shell.side_requests import ask_separately
 
 if TYPE_CHECKING:
     from brim.shell.confirm import Answer
@@ -171,8 +170,11 @@ def _question(assessment: Assessment, prefix: str | None) -> str:
 
 
 def _explain(shell: Shell, command: str) -> None:
+    models, ledger = shell.models, shell.session.ledger
     try:
-        shell.screen.show(ask_separately(shell, EXPLAIN.format(command=command)))
+        with shell.screen.waiting(f"{models.current} …"):
+            reply = models.ask_separately(EXPLAIN.format(command=command), ledger)
+        shell.screen.show(reply)
     except KeyboardInterrupt:
         shell.screen.notice("stopped")
     except BrimError as error:

@@ -27,7 +27,7 @@ from brim.shell.approval.allow_rules import AllowRules
 from brim.shell.approval.secret_masker import Masker
 from brim.shell.background import Background
 from brim.shell.input.classify import Classification
-from brim.shell.routing import Route
+from brim.shell.model_clients import Route
 from brim.storage import ConversationEvent
 
 if TYPE_CHECKING:

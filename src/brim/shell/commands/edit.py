@@ -10,7 +10,6 @@ from brim.shell.chat import ask_again
 from brim.shell.commands.meta_command import command, parse_number
 from brim.shell.goal_mode import pursue
 from brim.shell.session_setup import preload_model
-from brim.shell.side_requests import build_summarizer
 from brim.shell.state import FITTING_CHOICE
 
 if TYPE_CHECKING:
@@ -62,7 +61,8 @@ def compact(shell: Shell, focus: str) -> RenderableType:
     if not shell.options.yes and not _is_confirmed(shell, "compact? [y]es, [n]o: "):
         return "nothing was changed"
     with shell.screen.waiting("summarizing …"):
-        summarizer = build_summarizer(shell, shell.models.current, focus or None)
+        models, ledger = shell.models, shell.session.ledger
+        summarizer = models.build_summarizer(models.current, ledger, focus or None)
         shell.conversation.compact(planned, summarizer)
     summary = shell.session.summary or "(no summary: the model's was not shorter)"
     tokens = f"{planned.before:,} → {shell.session.tokens:,} tokens"

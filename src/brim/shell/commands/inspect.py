@@ -13,12 +13,12 @@ from brim.config import DEFAULT, format_value, home_as_tilde, redact
 from brim.errors import BrimError, BudgetError
 from brim.providers.from_config import NO_MODEL, create_short_view, request_options
 from brim.session.session import Session, get_driver
-from brim.shell import routing
 from brim.shell.commands.help import Overview
 from brim.shell.commands.meta_command import command, find, parse_number
 from brim.shell.commands.meta_command import names as all_names
 from brim.shell.context_blocks import system_prompt
 from brim.shell.conversation import FROM_BRIM, INCOMPLETE
+from brim.shell.model_clients import choose_route
 from brim.shell.render import money
 from brim.shell.render.context import build_report, to_json
 from brim.shell.render.context_view import render_context
@@ -68,7 +68,7 @@ def request(shell: Shell, message: str) -> RenderableType:
     """
     shell.wait_for_window()
     shell.background.settle()
-    route = routing.choose_route(message, shell.config.routing)
+    route = choose_route(message, shell.config.routing)
     choice = shell.models.choice(route.model or shell.models.current)
     trial, profile = Session.from_dict(shell.session.to_dict()), shell.driver.profile
     driver = get_driver(trial)
@@ -221,7 +221,7 @@ def route(shell: Shell, message: str) -> RenderableType:
     config = shell.config.routing
     if not config.rules:
         return "There are no routing rules. See `brim config --example`."
-    matched = routing.choose_route(message, config).rule if message else shell.route.rule
+    matched = choose_route(message, config).rule if message else shell.route.rule
     table = Table.grid(padding=(0, 2))
     for index, rule in enumerate(config.rules):
         mark = Text("→" if index == matched else " ", style="bold")
