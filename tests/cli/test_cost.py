@@ -12,10 +12,11 @@ from io import StringIO
 import pytest
 
 from brim.cli.cost import parse_day
-from brim.cli.render import Bar, draw_bars, fill_idle_days
+from brim.cli.render import fill_idle_days
 from brim.models.pricing import Usage
 from brim.models.spending_totals import SpendingTotal
 from brim.storage import Database, SpendLog
+from brim.tables import Bar, draw_bars
 from tests.support.accounts.reservations import make_charge
 from tests.support.cli.office import Office
 

@@ -20,8 +20,9 @@ from brim.models.pricing import Price
 from brim.session.session import Session, get_driver
 from brim.session.system_prompt import Fact, format_facts
 from brim.shell.goal_mode import build_goal_instructions
-from brim.shell.render.context import ContextReport, build_report, render_context, to_json
-from brim.shell.render.context_view import columns
+from brim.shell.render.context import ContextReport, build_report, to_json
+from brim.shell.render.context_view import ContextView
+from brim.tables import apportion
 from tests.support.strategies import histories, policies, text
 
 KEPT = ("margin", "not for input", "reply", "free")
@@ -278,17 +279,14 @@ def test_an_input_limit_below_the_window_has_its_own_row() -> None:
 
 def test_the_source_of_the_window_is_shown() -> None:
     assert build_report(Session("x", window=100)).window_from == "the configuration"
-    fallback = build_report(
-        Session("x", window=4_096), window_from="token_budget, as none is known"
-    )
-    assert "window: token_budget, as none is known" in drawn(fallback)
+    assert "window: the configuration" in drawn(build_report(Session("x", window=4_096)))
     with pytest.raises(BudgetError, match="context window of x is unknown"):
         build_report(Session("x"))
 
 
 def drawn(found: ContextReport, width: int = 80, **settings: Any) -> str:
     file = io.StringIO()
-    Console(file=file, width=width, height=50, **settings).print(render_context(found))
+    Console(file=file, width=width, height=50, **settings).print(ContextView(found))
     return file.getvalue()
 
 
@@ -329,6 +327,6 @@ def test_without_colors_each_part_has_its_own_fill() -> None:
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=12), st.integers(12, 120))
 def test_a_bar_has_exactly_the_given_width(sizes: list[int], width: int) -> None:
-    found = columns(sizes, width)
+    found = apportion(width, sizes, least=1)
     assert sum(found) == (width if any(sizes) else 0)
     assert all((cells > 0) == (size > 0) for cells, size in zip(found, sizes, strict=True))

@@ -67,11 +67,11 @@ def test_it_is_never_wider_than_the_screen(width: int) -> None:
         cost(ledger_with_calls(cap="5")),
     ):
         assert all(len(line) <= width for line in seen(shown, width).splitlines())
-    assert "$0.000598" in seen(cost_detail(ledger_with_calls()), width)
+    assert "$0.000598" in seen(cost_detail(ledger_with_calls(), 12), width)
 
 
 def test_colors_are_used_only_if_supported() -> None:
-    shown = cost_detail(ledger_with_calls())
+    shown = cost_detail(ledger_with_calls(), 12)
     coloured: dict[str, Any] = {"force_terminal": True, "color_system": "standard"}
     assert re.search(r"\x1b\[32m *\$0\.000598", drawn(shown, **coloured))
     assert "\x1b[3" not in drawn(shown, **coloured, no_color=True)

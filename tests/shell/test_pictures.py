@@ -9,7 +9,7 @@ from rich.console import Console
 
 from brim.session.session import Session
 from brim.shell.render.context import build_report as context
-from brim.shell.render.context import render_context
+from brim.shell.render.context_view import ContextView
 from scripts.shell_scenes import SCENES
 from scripts.write_pictures import CHARACTER_WIDTH, FOLDER, picture, svg
 
@@ -52,7 +52,7 @@ def test_a_line_is_not_longer_than_the_screen() -> None:
 def test_a_picture_of_a_real_screen() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=72, color_system="standard")
-    console.print(render_context(context(Session("gpt-4o", system="Hello.", window=900))))
+    console.print(ContextView(context(Session("gpt-4o", system="Hello.", window=900))))
     words = " ".join(texts(svg(file.getvalue(), "what fills the window", 72)))
     assert "gpt-4o" in words
     assert "limit 675" in words

@@ -236,7 +236,7 @@ def _paint(bar: str) -> str:
 
 
 def _has_blocks() -> bool:
-    from brim.cli.render import BLOCKS
+    from brim.tables import BLOCKS
 
     try:
         BLOCKS.encode(sys.stdout.encoding or "ascii")

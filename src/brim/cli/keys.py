@@ -149,8 +149,8 @@ def _format_table(
     shown: Sequence[ApiKey], snapshot: AccountSnapshot, with_ended: bool
 ) -> list[str]:
     from brim.cli.accounts import format_caps
-    from brim.fitting.explain import format_columns
     from brim.gateway.accounts.caps import key_scope
+    from brim.tables import format_columns
 
     ended = ("revoked",) if with_ended else ()
     cells = [("name", "id", "project", "made", *ended, "spent")]

@@ -12,47 +12,16 @@ from decimal import Decimal
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from brim.fitting.explain import format_columns
 from brim.models.spending_totals import SpendingRow, SpendingTotal
+from brim.tables import Bar, draw_bars, format_columns
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.reservations import LedgerRow
 
 # Bars
 
-BLOCKS: Final = " ▏▎▍▌▋▊▉█"
-MIN_BAR_WIDTH: Final = 10
-"""Minimum columns of a bar."""
 MAX_IDLE_DAYS: Final = 7
 """Days without spending that get a line each; a longer gap shares one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A labeled amount."""
-
-    label: str
-    size: Decimal
-    amount: str
-    """The size as text."""
-
-
-def draw_bars(
-    bars: Sequence[Bar], width: int, *, plain: bool, paint: Callable[[str], str] = str
-) -> list[str]:
-    """Return a line for each bar; `plain` is for terminals without block characters."""
-    most = max((bar.size for bar in bars), default=Decimal(0))
-    amount = max((len(bar.amount) for bar in bars), default=0)
-    longest = max((len(bar.label) for bar in bars), default=0)
-    label = min(longest, max(MIN_BAR_WIDTH, (width - amount) // 2))
-    room = max(MIN_BAR_WIDTH, width - label - amount - 4)
-    lines = []
-    for bar in bars:
-        signs = _draw_bar(bar.size / most if most else Decimal(0), room, plain)
-        rest = " " * (room - len(signs))
-        start = f"{_shorten(bar.label, label):{label}}  {signs and paint(signs)}{rest}"
-        lines.append(f"{start}  {bar.amount}".rstrip())
-    return lines
 
 
 def fill_idle_days(bars: Iterable[Bar]) -> Iterator[Bar]:
@@ -68,18 +37,6 @@ def fill_idle_days(bars: Iterable[Bar]) -> Iterator[Bar]:
                 yield Bar((last + timedelta(days=number)).isoformat(), Decimal(0), "")
         yield bar
         last = day
-
-
-def _draw_bar(share: Decimal, room: int, plain: bool) -> str:
-    """Return a bar of this share of the width; a share above 0 is always visible."""
-    if plain:
-        return "#" * max(round(share * room), share > 0)
-    whole, rest = divmod(max(round(share * room * 8), share > 0), 8)
-    return BLOCKS[-1] * whole + BLOCKS[rest].strip()
-
-
-def _shorten(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 2]}.."
 
 
 # Reports

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
+
+from brim.tables import fill_lines, format_columns
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Decision, Note, Plan
 
-MIN_REASON_WIDTH: Final = 16
-"""If the last column has fewer characters than this, it goes on lines of its own."""
 _FOLDED: Final = ("kept", "dropped")
 
 
@@ -57,7 +56,12 @@ def render_plan(plan: Plan, width: int | None = None) -> str:
     cells = [head, *(_format_cells(row) for row in (*found, total))]
     warnings = [f"warning: {warning}" for warning in plan.warnings]
     return "\n".join(
-        [*_fill(render_header(plan), width), "", *format_columns(cells, width, "<<<>><"), *warnings]
+        [
+            *fill_lines(render_header(plan), width),
+            "",
+            *format_columns(cells, width, "<<<>><"),
+            *warnings,
+        ]
     )
 
 
@@ -74,41 +78,6 @@ def render_header(plan: Plan) -> str:
         f"{about}{plan.before:,} → {plan.tokens:,} tokens, limit {plan.limit:,} = {parts}; "
         f"{known}, policy {plan.policy}"
     )
-
-
-def format_columns(cells: Sequence[Sequence[str]], width: int | None, align: str) -> list[str]:
-    """Return rows as aligned columns. The first row is the heading; the last column wraps."""
-    *fixed, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    used = sum(fixed) + 2 * len(fixed)
-    if width is not None and width < used:
-        return _format_sentences(cells[1:], width)
-    room = None if width is None else width - used
-    lines: list[str] = []
-    for *front, last in cells:
-        start = "  ".join(
-            f"{text:{side}{size}}" for text, side, size in zip(front, align, fixed, strict=False)
-        )
-        lines += _join_row(start, last, room, width)
-    return lines
-
-
-def _join_row(start: str, last: str, room: int | None, width: int | None) -> list[str]:
-    """Return the lines of a row, with its last column below the others if there is no room."""
-    if room is None or width is None or len(last) <= room:
-        return [f"{start}  {last}".rstrip()]
-    if room < MIN_REASON_WIDTH:
-        return [start.rstrip(), *(f"    {line}" for line in _fill(last, width - 4))]
-    first, *more = _fill(last, room)
-    indent = " " * (width - room)
-    return [f"{start}  {first}", *(indent + line for line in more)]
-
-
-def _format_sentences(cells: Iterable[Sequence[str]], width: int) -> list[str]:
-    return [line for row in cells for line in _fill(" · ".join(filter(None, row)), width, "  ")]
-
-
-def _fill(text: str, width: int | None, indent: str = "") -> list[str]:
-    return [text] if width is None else wrap(text, max(width, 8), subsequent_indent=indent)
 
 
 def _message_rows(decisions: Iterable[Decision], notes: Iterable[Note]) -> Iterator[PlanRow]:
@@ -190,7 +159,7 @@ def render_models(known: Iterable[Mapping[str, Any]], width: int | None = None) 
         "context: request and reply together; input, output: maximum; $: US dollars per million "
         "tokens; ~: fallback tokenizer, so counts are estimates"
     )
-    return "\n".join([*lines, "", *_fill(note, width)])
+    return "\n".join([*lines, "", *fill_lines(note, width)])
 
 
 def render_model(asked: str, facts: Mapping[str, Any]) -> str:

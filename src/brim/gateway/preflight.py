@@ -13,10 +13,10 @@ from typing import Any, Final, Literal
 from brim import config
 from brim.config import Config, UpstreamConfig
 from brim.errors import AuthenticationError, BrimError, InputError, ProviderError
-from brim.fitting.explain import format_columns
 from brim.fitting.profile import ModelProfile
 from brim.gateway.routes import FLAG_UPSTREAM, UNKNOWN_WINDOW, is_pattern, match_rank
 from brim.providers import Endpoint, ServerInfo, Transport
+from brim.tables import format_columns
 
 CheckState = Literal["ok", "warn", "bad"]
 

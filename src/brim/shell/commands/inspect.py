@@ -21,7 +21,7 @@ from brim.shell.conversation import FROM_BRIM, INCOMPLETE
 from brim.shell.model_clients import choose_route
 from brim.shell.render import money
 from brim.shell.render.context import build_report, to_json
-from brim.shell.render.context_view import render_context
+from brim.shell.render.context_view import ContextView
 from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def context(shell: Shell, argument: str) -> RenderableType:
     report = build_report(shell.session, tool_servers=offer.by_server if offer else {})
     if argument == "json":
         return json.dumps(to_json(report), indent=2)
-    return render_context(report)
+    return ContextView(report)
 
 
 @command("[MESSAGE]")

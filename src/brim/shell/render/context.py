@@ -1,35 +1,31 @@
 """What fills the window: one row per part, with its price and the command that frees it.
 
 The rows describe the next request, not the history. They add up to the window exactly; if the
-request is too large, to the window and the excess.
+request is too large, to the window and the excess. The system prompt and the tools are counted as
+they are sent, as a whole; their parts get shares by weight. If the server reported the total, that
+total is apportioned in the same way.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from brim.messages import Message
 from brim.models.pricing import MILLION
 from brim.session.session import get_driver
-from brim.shell.render.context_sizes import measure_rows
-from brim.shell.render.context_view import render_context
+from brim.session.system_prompt import BLOCK_SEPARATOR
+from brim.tables import apportion
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
     from brim.models.pricing import Price
     from brim.session.session import Session
-
-__all__ = [
-    "ContextReport",
-    "ContextRow",
-    "TrimmedTurns",
-    "build_report",
-    "render_context",
-    "to_json",
-]
+    from brim.tokens import Counter
 
 SENT_ROWS: Final = (
     *("system", "background", "project", "summary", "goal", "tools"),
@@ -115,20 +111,16 @@ class ContextReport:
 
 
 def build_report(
-    session: Session,
-    *,
-    tool_servers: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
-    window_from: str | None = None,
+    session: Session, *, tool_servers: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
 ) -> ContextReport:
     """Describe the next request, without any I/O; raise BudgetError if the window is unknown.
 
-    `tool_servers` are the offered tools by server; `window_from` overrides the session's own
-    description of where its window comes from.
+    `tool_servers` are the offered tools by server.
     """
     driver = get_driver(session)
     plan, outputs = driver.preview(), driver.joined_outputs
     waiting = driver.count_text(outputs) if outputs else 0
-    sizes = measure_rows(session, plan, tool_servers or {})
+    sizes = _measure_rows(session, plan, tool_servers or {})
     sizes["waiting output"] += waiting
     used, limit, budget = plan.size + waiting, plan.limit, plan.budget
     reply, source = min(budget.reply, budget.window), driver.profile.window_source
@@ -150,7 +142,7 @@ def build_report(
         margin=room - limit,
         is_exact=_is_exact(plan) and not waiting,
         counted_by=_describe_count(plan),
-        window_from=window_from or _WINDOWS.get(source, source),
+        window_from=_WINDOWS.get(source, source),
         parts=_build_rows(rows, budget.window, driver.profile.price_for(used)),
         over=max(0, used - limit),
         can_be_sent=plan.fits,
@@ -160,35 +152,13 @@ def build_report(
 
 def to_json(report: ContextReport) -> dict[str, Any]:
     """Return the report as plain data."""
-    return {
-        "name": report.name,
-        "model": report.model,
-        "used": report.used,
-        "limit": report.limit,
-        "window": report.window,
-        "reply": report.reply,
-        "margin": report.margin,
-        "over": report.over,
-        "can_be_sent": report.can_be_sent,
-        "exact": report.is_exact,
-        "counted_by": report.counted_by,
-        "window_from": report.window_from,
-        "parts": [
-            {
-                "name": part.name,
-                "tokens": part.tokens,
-                "share": round(part.share, 6),
-                "price": None if part.price is None else str(part.price),
-                "frees": part.frees or None,
-            }
-            for part in report.parts
-        ],
-        "trimmed": {
-            "turns": list(report.trimmed.turns),
-            "shortened": list(report.trimmed.shortened),
-            "tokens": report.trimmed.tokens,
-        },
-    }
+    data = asdict(report)
+    data["exact"] = data.pop("is_exact")
+    for part in data["parts"]:
+        part["share"] = round(part["share"], 6)
+        part["price"] = None if part["price"] is None else str(part["price"])
+        part["frees"] = part["frees"] or None
+    return data
 
 
 # Rows
@@ -255,3 +225,80 @@ def _find_trimmed(plan: Plan) -> TrimmedTurns:
         shortened=tuple(sorted(plan.changes)),
         tokens=max(0, plan.before - plan.tokens),
     )
+
+
+# Sizes
+
+
+def _measure_rows(
+    session: Session, plan: Plan, servers: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Tally[str]:
+    """Return the tokens of each row; their sum is the plan's size."""
+    counter = plan.history.counter
+    sizes = _turn_sizes(plan)
+    sizes["summary" if session.summary else "note"] += sum(note.tokens for note in plan.notes)
+    sizes.update(_system_sizes(session, counter))
+    sizes.update(_tool_sizes(session.tools, counter, servers))
+    sizes["structure"] += plan.tokens - sizes.total()
+    if sizes["structure"] < 0 or plan.size != plan.tokens:
+        return _apportion(plan.size, sizes)
+    return sizes
+
+
+def _turn_sizes(plan: Plan) -> Tally[str]:
+    """Return the tokens of the turns by role."""
+    sizes: Tally[str] = Tally()
+    history, count = plan.history, plan.history.counter.text
+    for index in plan.sent_indices:
+        edit = plan.changes.get(index)
+        message = history.messages[index] if edit is None else edit.message
+        tokens = history.tokens(index) if edit is None else edit.tokens
+        row = "tool results" if message.role == "tool" else message.role
+        if message.role == "user" and message.outputs:
+            printed = min(tokens, sum(map(count, message.outputs)))
+            sizes["exec output"] += printed
+            tokens -= printed
+        sizes[row] += tokens
+    return sizes
+
+
+def _system_sizes(session: Session, counter: Counter) -> Tally[str]:
+    """Return the tokens of each block of the system prompt, which is counted as a whole."""
+    driver = get_driver(session)
+    text, parts = driver.system_text, driver.render_system_parts()
+    if not text:
+        return Tally()
+    total = counter.message(Message("system", words=(text,)))
+    weights: Tally[str] = Tally()
+    for number, (name, part) in enumerate(parts.items()):
+        row = "goal" if name == "instructions" else name
+        weights[row] = counter.text(f"{BLOCK_SEPARATOR}{part}" if number else part)
+    return _apportion(total, weights)
+
+
+def _tool_sizes(
+    tools: Sequence[Mapping[str, Any]],
+    counter: Counter,
+    servers: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Tally[str]:
+    """Return the tokens of the tool definitions by server."""
+    homes = {_name(tool): server for server, offered in servers.items() for tool in offered}
+    weights: Tally[str] = Tally()
+    for tool in tools:
+        server = homes.get(_name(tool))
+        weights[f"tools: {server}" if server else "tools"] += counter.tools([tool])
+    return _apportion(counter.tools(tools), weights)
+
+
+def _name(tool: Mapping[str, Any]) -> str:
+    inner = tool.get("function")
+    return str((inner if isinstance(inner, Mapping) else tool).get("name", ""))
+
+
+def _apportion(total: int, weights: Mapping[str, int]) -> Tally[str]:
+    """Apportion a number of tokens by weight, without a remainder."""
+    names = [name for name, weight in weights.items() if weight > 0]
+    if not names:
+        return Tally({"structure": total})
+    shares = apportion(total, [weights[name] for name in names])
+    return Tally(dict(zip(names, shares, strict=True)))

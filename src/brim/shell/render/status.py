@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from brim.errors import InputError
 from brim.models.spending_totals import format_dollars
 from brim.shell.render.sanitize import sanitize
+from brim.tables import color_of_fill, draw_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,13 +31,8 @@ BAR_WIDTH: Final = 12
 """Columns of the bar."""
 MAX_FIELD: Final = 40
 """Maximum width of a field; longer ones are shortened in the middle."""
-WARN_FILL: Final = 0.7
-"""Share of the limit from which the line turns yellow."""
-ALERT_FILL: Final = 0.9
-"""Share of the limit from which it turns red."""
 _PLAIN: Final = "class:status"
 _DIM: Final = "class:status fg:ansibrightblack"
-_EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 _FIELD = re.compile(r"\{(\w*)\}")
 _PIECES = re.compile(r"(\s+)")
 
@@ -226,9 +222,7 @@ def _approximate_sign(values: Status) -> str:
 
 
 def _color(values: Status) -> str:
-    fill = values.fill
-    color = "ansired" if fill >= ALERT_FILL else "ansiyellow" if fill >= WARN_FILL else "ansigreen"
-    return f"{_PLAIN} fg:{color}"
+    return f"{_PLAIN} fg:ansi{color_of_fill(values.fill)}"
 
 
 def _used_field(values: Status) -> Parts:
@@ -258,10 +252,7 @@ def _bar_field(values: Status) -> Parts:
     if not values.limit or not values.window:
         return []
     mark = min(BAR_WIDTH - 2, max(1, round((BAR_WIDTH - 1) * values.limit / values.window)))
-    eighths = min(8 * mark, round(8 * mark * values.fill))
-    if values.used and not eighths:
-        eighths = 1
-    used = "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+    used = draw_bar(min(1.0, values.fill), mark)
     free = "·" * (mark - len(used))
     is_over = values.used > values.limit
     return [
