@@ -51,7 +51,7 @@ def test_a_planned_compaction_predicts_the_size_after_it(policy: PolicyName) -> 
     planned = driver.plan_compaction(0.5, with_summary=False)
     assert planned.before == before == session.tokens
     assert planned.plan.size < 0.65 * before
-    compacted = run_flow(driver.compact(planned), lambda _: None)
+    compacted = run_flow(driver.composer.compact(planned), lambda _: None)
     assert compacted.size == planned.plan.size == session.tokens
 
 

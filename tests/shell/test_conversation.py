@@ -189,10 +189,10 @@ def test_the_next_shell_can_undo_a_compaction(log: ConversationStore) -> None:
     assert small < 0.8 * whole
     second = again(first)
     assert second.session.tokens == small
-    assert get_driver(second.session).is_compacted
+    assert get_driver(second.session).composer.is_compacted
     second.undo_compaction()
     third = again(second)
-    assert not get_driver(third.session).is_compacted
+    assert not get_driver(third.session).composer.is_compacted
     assert third.session.summary is None
     assert third.session.tokens == whole
 
@@ -207,13 +207,13 @@ def test_a_compaction_cannot_be_undone_after_another_message(log: ConversationSt
     small = first.session.tokens
     first.compact(first.driver.plan_compaction(0.5, with_summary=False), lambda *_: None)
     first.add_message("more")
-    assert not get_driver(first.session).is_compacted
+    assert not get_driver(first.session).composer.is_compacted
     first.rewind(first.last_exchange())
-    assert get_driver(first.session).is_compacted
+    assert get_driver(first.session).composer.is_compacted
     first.undo_compaction()
     assert first.session.tokens == small < whole
     first.rewind(first.last_exchange())
-    assert not again(first).driver.is_compacted
+    assert not again(first).driver.composer.is_compacted
 
 
 def test_an_interrupted_compaction_changes_nothing(log: ConversationStore) -> None:
@@ -232,7 +232,7 @@ def test_an_interrupted_compaction_changes_nothing(log: ConversationStore) -> No
     with pytest.raises(KeyboardInterrupt):
         run_flow(making, stopped)
     making.close()
-    assert not get_driver(first.session).is_compacted
+    assert not get_driver(first.session).composer.is_compacted
     after: Any = first.session.to_dict()
     assert after["composer"]["compacted"] == before["composer"]["compacted"]
     assert first.session.current_plan.dropped_runs == ()

@@ -247,7 +247,7 @@ class AsyncClient:
         text = "\n".join(text for text in texts if isinstance(text, str))
         tokens = await self.counter.count_text(session.model or "", text)
         if tokens:
-            get_driver(session).calibrate_text(text, tokens)
+            get_driver(session).composer.record_text_count(text, tokens)
 
     async def _deliver(
         self,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from brim.fitting.calibration import Calibration
 from brim.fitting.flow import Measurement
 from brim.fitting.trim import TrimRecord
+from brim.session.summaries import MAX_SUMMARY_CHARS
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
+    from brim.fitting.policies import Policy
     from brim.fitting.profile import ModelProfile
 
 
@@ -31,29 +33,17 @@ class PlannerSnapshot:
     """Actual tokens per counted token, if the server has counted the conversation."""
 
     def to_dict(self) -> dict[str, Any]:
-        reported = None if self.reported is None else asdict(self.reported)
-        return {
-            "model": self.model,
-            "room": self.room,
-            "known": self.known.to_dict(),
-            "system": self.system,
-            "trim": self.trim,
-            "reported": reported,
-            "ratio": self.ratio,
-        }
+        return {**asdict(self), "known": self.known.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PlannerSnapshot:
-        trim, reported = data["trim"], data["reported"]
-        return cls(
-            data["model"],
-            data["room"],
-            Calibration.from_dict(data["known"]),
-            data["system"],
-            None if trim is None else TrimRecord(*trim),
-            None if reported is None else Measurement(**reported),
-            data["ratio"],
-        )
+        reported = data["reported"]
+        parsed = {
+            "known": Calibration.from_dict(data["known"]),
+            "trim": _parse_trim(data["trim"]),
+            "reported": None if reported is None else Measurement(**reported),
+        }
+        return cls(**{**data, **parsed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +79,12 @@ class ComposerState:
     """
 
     profile: ModelProfile
+    policy: Policy
     tools: Sequence[Mapping[str, Any]] | None = None
+    summary_chars: int = MAX_SUMMARY_CHARS
+    """The maximum length of a summary."""
+    summarizes: bool = False
+    """Whether summary jobs are answered."""
     is_trimming: bool = True
     """Whether messages may be dropped; if not, a request that is too long is an error."""
     pins: frozenset[int] = frozenset()
@@ -118,18 +113,6 @@ class ComposerState:
         """Decide again from all turns, without continuing from the last trim."""
         return replace(self, measurement=None, snapshot=None, covered_trim=None)
 
-    def pin(self, index: int) -> ComposerState:
-        return replace(self, pins=self.pins | {index}).restart()
-
-    def unpin(self, index: int) -> ComposerState:
-        return replace(self, pins=self.pins - {index}).restart()
-
-    def set_tools(self, tools: Sequence[Mapping[str, Any]] | None) -> ComposerState:
-        return replace(self, tools=tools or None).restart()
-
-    def set_trimming(self, is_trimming: bool) -> ComposerState:
-        return replace(self, is_trimming=is_trimming).restart()
-
     def set_profile(self, profile: ModelProfile, current: PlannerSnapshot | None) -> ComposerState:
         """Use another profile; `current` is kept for the case that its model comes back."""
         left, snapshot = dict(self.left), self.snapshot
@@ -138,9 +121,6 @@ class ComposerState:
                 left[self.profile.model] = current
             snapshot = left.pop(profile.model, snapshot)
         return replace(replace(self, profile=profile, left=left).restart(), snapshot=snapshot)
-
-    def set_system(self, system: str) -> ComposerState:
-        return replace(self, system=system, measurement=None)
 
     def continue_from(self, snapshot: PlannerSnapshot) -> ComposerState:
         return replace(
@@ -153,8 +133,15 @@ class ComposerState:
 
     # Summaries
 
-    def cover(self, indices: Iterable[int]) -> ComposerState:
-        return replace(self, covered=self.covered.union(indices))
+    @property
+    def has_summary_note(self) -> bool:
+        """Whether the summary is in the note at the gap: under policies with a low-water mark."""
+        return self.policy.share is not None
+
+    @property
+    def system_summary(self) -> str | None:
+        """The summary as a part of the system text; None if there is none."""
+        return None if self.has_summary_note else self.summary
 
     def list_uncovered(self, plan: Plan) -> list[int]:
         """Return the turns that a plan drops and that are in no summary yet."""
@@ -162,14 +149,7 @@ class ComposerState:
         new = (index for index in dropped if index not in self.covered)
         return [index for index in new if not plan.history.messages[index].skipped]
 
-    def drop_summary(self) -> ComposerState:
-        """Remove the summary: all turns that it covers are sent again."""
-        return replace(self, summary=None, covered=frozenset())
-
     # Requested trims
-
-    def compact(self, trim: TrimRecord) -> ComposerState:
-        return replace(self.restart(), compacted=trim)
 
     def keep_undo(self, before: ComposerState, length: int) -> ComposerState:
         """Remember the state before a requested trim of so many turns."""
@@ -220,6 +200,7 @@ class ComposerState:
     def to_dict(self, current: PlannerSnapshot | None) -> dict[str, Any]:
         """Return the state as JSON; `current` is the snapshot to continue from."""
         return {
+            "policy": self.policy.name,
             "pinned": sorted(self.pins),
             "summary": self.summary,
             "covered": sorted(self.covered),
@@ -230,13 +211,13 @@ class ComposerState:
             "past": None if current is None else current.to_dict(),
         }
 
-    def restore(self, data: Mapping[str, Any], *, continues: bool) -> ComposerState:
-        """Return the state that `to_dict` wrote; `continues` if its trims still apply."""
+    def restore(self, data: Mapping[str, Any]) -> ComposerState:
+        """Return the state that `to_dict` wrote; trims of another policy do not apply."""
         profile = self.profile
         if data.get("model", profile.model) == profile.model:
             profile = profile.with_calibration(Calibration.from_dict(data["calibration"]))
         snapshot = self.snapshot
-        if data["past"] is not None and continues:
+        if data["past"] is not None and data["policy"] == self.policy.name:
             snapshot = PlannerSnapshot.from_dict(data["past"])
         return replace(
             self,
@@ -251,8 +232,8 @@ class ComposerState:
 
 
 def _parse_undo(data: Mapping[str, Any]) -> CompactionUndo:
-    compacted = _parse_trim(data["compacted"])
-    return CompactionUndo(data["length"], compacted, data["summary"], tuple(data["covered"]))
+    compacted, covered = _parse_trim(data["compacted"]), tuple(data["covered"])
+    return CompactionUndo(**{**data, "compacted": compacted, "covered": covered})
 
 
 def _parse_trim(data: Sequence[int] | None) -> TrimRecord | None:

@@ -19,12 +19,13 @@ from brim.fitting.clip import clip
 from brim.fitting.plan import Request
 from brim.fitting.policies import POLICIES
 from brim.session import validation
+from brim.session.composer import Composer
 from brim.session.ledger import check_category
 from brim.session.reply_stream import receive_response
+from brim.session.request_builder import RequestBuilder
 from brim.session.request_log import LoggedRequest, RequestLog
 from brim.session.short_view import ShortView
-from brim.session.system_prompt import SystemPrompt
-from brim.session.transcript import Transcript
+from brim.session.system_prompt import SystemPrompt, check_prompt
 from brim.wire import openai_chat
 from brim.wire.json_copy import copy_json
 from brim.wire.notes import entry_mark
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
     from brim.fitting.flow import CountMode, Flow
     from brim.fitting.plan import Plan
     from brim.fitting.profile import ModelProfile
-    from brim.session.composer import Composer
-    from brim.session.composer_state import Compaction
+    from brim.messages import Message
+    from brim.session.composer_state import Compaction, ComposerState
     from brim.session.ledger import Category, Ledger
     from brim.session.summaries import Summarizer
     from brim.wire.formats import FormatName
     from brim.wire.reply import Reply
+
+Turn = dict[str, Any]
 
 ASSUMED_WINDOW: Final = 4_096
 """Window that is assumed as long as the real one is unknown."""
@@ -78,19 +81,22 @@ class SessionDriver:
 
     def __init__(
         self,
-        composer: Composer,
+        state: ComposerState,
         ledger: Ledger,
         prompt: SystemPrompt,
         *,
         format: FormatName = "openai",
         cache_marks: bool = False,
     ) -> None:
-        self.composer = composer
         self.ledger = ledger
         self.prompt = prompt
         self.format = format
         self.cache_marks = cache_marks
-        self.transcript = Transcript()
+        self.turns: list[Turn] = []
+        """All turns, without the system prompt."""
+        self.outputs: tuple[str, ...] = ()
+        """The outputs that will be sent with the next user turn."""
+        self.composer = Composer(state, self.turns)
         self.log = RequestLog()
         self.warnings: list[str] = []
         self.clock: Callable[[], float] | None = None
@@ -104,11 +110,11 @@ class SessionDriver:
     @property
     def profile(self) -> ModelProfile:
         """The model and everything that is known about it."""
-        return self.composer.profile
+        return self.composer.state.profile
 
     @profile.setter
     def profile(self, profile: ModelProfile) -> None:
-        self.composer.profile = profile
+        self.composer.set_profile(profile)
 
     @property
     def summarize(self) -> Summarizer | None:
@@ -117,21 +123,18 @@ class SessionDriver:
     @summarize.setter
     def summarize(self, summarize: Summarizer | None) -> None:
         self._summarize = summarize
-        self.composer.summarizes = summarize is not None
+        state = replace(self.composer.state, summarizes=summarize is not None)
+        self.composer.change(state)
 
     def count_text(self, text: str) -> int:
         """Return the tokens of a text, counted for the session's model."""
         return self.composer.counter.text(text)
 
-    def calibrate_text(self, text: str, tokens: int) -> None:
-        """Calibrate the estimates with the server's count of one text."""
-        self.composer.record_text_count(text, tokens)
-
     # Turns
 
     def append(self, message: Mapping[str, Any]) -> None:
         """Append a copy of a turn; an initial system turn becomes the base prompt."""
-        index = len(self.transcript)
+        index = len(self.turns)
         view = openai_chat.read_message(message, index)
         validation.check_turn(message, index, self.open_calls)
         is_prompt = index == 0 and validation.is_system_prompt(message, view)
@@ -139,22 +142,29 @@ class SessionDriver:
             self.prompt.base = "\n\n".join(view.words)
             self.prompt.role = str(message["role"])
             return
-        turn = copy_json(message)
-        self.transcript.append(turn)
-        self.composer.append(turn, view)
+        self._add_turn(copy_json(message), view)
+
+    def _add_turn(self, turn: Turn, view: Message) -> None:
+        self.turns.append(turn)
+        self.composer.append(view)
 
     @property
     def open_calls(self) -> list[str]:
         """The ids of the tool calls that have no result yet."""
-        return validation.find_open_calls(self.composer.turns)
+        return validation.find_open_calls(self.turns)
 
     def copy_turns(self, start: int = 0) -> list[dict[str, Any]]:
         """Return copies of the turns from an index on."""
-        return self.transcript.copy_from(start)
+        return [copy_json(turn) for turn in self.turns[start:]]
 
     def rewind(self, length: int) -> list[dict[str, Any]]:
         """Keep the first turns and return the removed ones."""
-        removed = self.transcript.truncate(length)
+        if not isinstance(length, int) or not 0 <= length <= len(self.turns):
+            raise InputError(
+                f"Cannot rewind to {length!r} turns: the conversation has {len(self.turns)}."
+            )
+        removed = self.turns[length:]
+        del self.turns[length:]
         self.composer.rewind(length)
         self._pending = None
         self._rewinds += 1
@@ -162,7 +172,8 @@ class SessionDriver:
 
     def reset(self) -> None:
         """Clear turns, waiting outputs and summary, and restore the blocks of the prompt."""
-        self.transcript.clear()
+        self.turns.clear()
+        self.outputs = ()
         self.composer.clear()
         self.prompt.instructions = self._pending = None
         self._rewinds += 1
@@ -170,18 +181,9 @@ class SessionDriver:
     # Waiting outputs
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        """The outputs that will be sent with the next user turn."""
-        return tuple(self.transcript.waiting)
-
-    @outputs.setter
-    def outputs(self, outputs: Sequence[str]) -> None:
-        self.transcript.waiting = list(outputs)
-
-    @property
     def joined_outputs(self) -> str:
         """The waiting outputs as they will be sent."""
-        return "\n\n".join(self.transcript.waiting)
+        return "\n\n".join(self.outputs)
 
     def add_output(self, text: str, share: float, path: str | None = None) -> str:
         """Add a waiting output, clipped to a share of the limit; return it as it will be sent."""
@@ -190,7 +192,7 @@ class SessionDriver:
         if not text.strip():
             return ""
         output = self._clip_output(text, share, path)
-        self.transcript.waiting.append(output)
+        self.outputs = (*self.outputs, output)
         return output
 
     def _clip_output(self, text: str, share: float, path: str | None) -> str:
@@ -203,7 +205,7 @@ class SessionDriver:
 
     def _get_limit(self) -> int:
         try:
-            return self.composer.budget.limit
+            return self.composer.planner.budget.limit
         except BudgetError:
             return ASSUMED_WINDOW
 
@@ -214,27 +216,35 @@ class SessionDriver:
         check_category(settings.category)
         if fixed := SESSION_FIELDS.intersection(settings.options):
             raise InputError(f"{', '.join(sorted(fixed))}: set by the session, not an option.")
-        composer = self.composer
-        create_builder = partial(
-            composer.create_builder,
-            self._get_prompt(settings.system),
-            format=settings.format or self.format,
-            cache_marks=self.cache_marks,
-            options=settings.options,
-        )
-        turns: Sequence[Mapping[str, Any]] = composer.turns
+        create_builder = partial(self._create_builder, settings)
+        turns: Sequence[Mapping[str, Any]] = self.turns
         view = self._choose_short_view(settings.short_view)
         if view is not None:
-            turns, builder = view.shorten(composer.sent_turns), create_builder()
-            plan = yield from composer.plan_turns(turns, builder, count)
+            sent = [turn for turn in self.turns if not turn.get(openai_chat.EMPTY_FIELD)]
+            turns, builder = view.shorten(sent), create_builder()
+            plan = yield from self.composer.plan_turns(turns, builder, count)
         else:
-            plan, builder = yield from composer.compose(create_builder, count)
+            plan, builder = yield from self.composer.compose(create_builder, count)
         body = builder.build(turns, plan)
         if self.ledger.is_capped:
             self._check_caps(plan, builder.find_reply_limit(body) or plan.budget.reply)
         self._pending = PendingRequest(plan, self.profile, settings.category, view is not None)
         self._log_request(self._pending)
         return Request(body, plan, builder.messages_key)
+
+    def _create_builder(self, settings: RequestSettings) -> RequestBuilder:
+        base = self.prompt.base if settings.system is None else settings.system
+        check_prompt(base)
+        return RequestBuilder(
+            self.profile.model,
+            replace(self.prompt, base=base).render(self.composer.state.system_summary),
+            self.prompt.role,
+            settings.format or self.format,
+            self.profile.rules(),
+            self.composer.state.tools,
+            self.cache_marks,
+            settings.options,
+        )
 
     def _choose_short_view(self, wanted: ShortView | bool | None) -> ShortView | None:
         if not wanted or self.prompt.instructions:
@@ -260,24 +270,15 @@ class SessionDriver:
             )
         )
 
-    def _get_prompt(self, base: str | None = None) -> SystemPrompt:
-        base = self.prompt.base if base is None else base
-        if not isinstance(base, str):
-            raise InputError(f"The system prompt must be text, not {type(base).__name__}.")
-        return replace(self.prompt, base=base)
-
     @property
     def system_text(self) -> str:
         """The system text of the next request."""
-        return self.composer.system_text(self._get_prompt())
+        check_prompt(self.prompt.base)
+        return self.prompt.render(self.composer.state.system_summary)
 
     def render_system_parts(self) -> dict[str, str]:
         """Return the parts of the system text; joined by blank lines they are the whole."""
-        return self.composer.system_parts(self._get_prompt())
-
-    def get_current_plan(self) -> Plan:
-        """Return the plan of the conversation as it is, without a new trim."""
-        return self.composer.current_plan(self.system_text)
+        return self.prompt.render_parts(self.composer.state.system_summary)
 
     def preview(self) -> Plan:
         """Return the plan of the next request; nothing is changed."""
@@ -297,16 +298,7 @@ class SessionDriver:
 
         Raise InputError if nothing can be trimmed.
         """
-        return self.composer.plan_compaction(self.system_text, share, sums_up=with_summary)
-
-    def compact(self, compaction: Compaction) -> Flow[Plan]:
-        """Trim the conversation as planned; yield a job for the summary."""
-        return self.composer.compact(compaction)
-
-    @property
-    def is_compacted(self) -> bool:
-        """Whether the conversation was compacted after its last turn."""
-        return self.composer.is_compacted
+        return self.composer.plan_compaction(self.system_text, share, with_summary=with_summary)
 
     # Responses
 
@@ -346,8 +338,7 @@ class SessionDriver:
             self.append(message)
         else:
             empty = {**message, openai_chat.EMPTY_FIELD: True}
-            self.composer.append(empty, openai_chat.read_message(empty, len(self.transcript)))
-            self.transcript.append(empty)
+            self._add_turn(empty, openai_chat.read_message(empty, len(self.turns)))
 
     def record_call(self, reply: Reply, model: str, category: Category, *, counted: int) -> None:
         """Record the cost of a call outside the conversation; `counted` are its prompt tokens."""
@@ -380,8 +371,8 @@ class SessionDriver:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state without the turns, for stores that save each turn on its own."""
-        composer, profile = self.composer, self.profile
-        if composer.policy.name not in POLICIES:
+        state, profile, policy = self.composer.state, self.profile, self.composer.state.policy
+        if policy.name not in POLICIES:
             raise InputError("A session with custom passes cannot be saved.")
         return {
             "version": SAVED_VERSION,
@@ -390,36 +381,39 @@ class SessionDriver:
                 "window": profile.window,
                 "reply": profile.reply,
                 "template": profile.template,
-                "tools": copy_json(composer.tools),
+                "tools": copy_json(state.tools),
                 "format": self.format,
                 "cache_marks": self.cache_marks,
-                "summary_chars": composer.summary_chars,
+                "summary_chars": state.summary_chars,
                 "system": self.prompt.base,
             },
             "policy": {
-                "name": composer.policy.name,
-                "keep_recent": composer.policy.keep_recent,
-                "max_turns": composer.policy.max_turns,
-                "token_budget": composer.policy.token_budget,
+                "name": policy.name,
+                "keep_recent": policy.keep_recent,
+                "max_turns": policy.max_turns,
+                "token_budget": policy.token_budget,
             },
             "system_role": self.prompt.role,
             "blocks": dict(self.prompt.blocks),
             "instructions": self.prompt.instructions,
-            "composer": composer.to_dict(),
+            "composer": self.composer.to_dict(),
             "ledger": self.ledger.to_dict(),
             "log": self.log.to_dict(),
             "warnings": list(self.warnings),
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Restore what `to_dict` and the transcript returned, except the settings."""
+        """Restore what `to_dict` returned, except the settings, and the turns and outputs."""
         self.prompt.role = data["system_role"]
         self.prompt.blocks = dict(data["blocks"])
         if not all(isinstance(text, str) for text in self.prompt.blocks.values()):
             raise InputError("The saved session cannot be read: a block is not text.")
         self.prompt.instructions = data["instructions"]
-        self.transcript = Transcript.from_dict(data)
-        self.composer.restore(data["composer"], list(self.transcript.turns))
+        self.turns[:] = copy_json(data["turns"])
+        if not all(isinstance(turn, dict) for turn in self.turns):
+            raise InputError("The saved session cannot be read: a turn is not an object.")
+        self.outputs = tuple(data["waiting"])
+        self.composer.restore(data["composer"])
         self.ledger.restore(data["ledger"])
         self.log = RequestLog.from_dict(data["log"])
         self.warnings = list(data["warnings"])

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar, overload
 
 from brim.errors import InputError
-from brim.fitting.flow import SummaryJob, run_flow
 from brim.fitting.policies import resolve_policy
 from brim.fitting.profile import ModelProfile
-from brim.session.composer import Composer
+from brim.session import validation
+from brim.session.composer_state import ComposerState
 from brim.session.driver import SAVED_VERSION, RequestSettings, SessionDriver
 from brim.session.ledger import Ledger, SpendingLimits
-from brim.session.summaries import MAX_SUMMARY_CHARS, call_summarizer
-from brim.session.system_prompt import SystemPrompt
+from brim.session.summaries import MAX_SUMMARY_CHARS, run_with_summarizer
+from brim.session.system_prompt import SystemPrompt, check_prompt
 from brim.wire import openai_chat, validate_tools
 from brim.wire.formats import FORMATS, FormatName
 from brim.wire.json_copy import copy_json
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from brim.fitting.budget import Budget
-    from brim.fitting.flow import Job
     from brim.fitting.passes import Pass
     from brim.fitting.plan import Plan, Request
     from brim.fitting.policies import Policy, PolicyName
@@ -110,9 +110,9 @@ class Session:
         """
         _check_settings(format, system, summary_chars)
         profile = ModelProfile(model, window, reply, tokenizer, template, price)
-        composer = Composer(profile, resolve_policy(policy), _copy_tools(tools), summary_chars)
+        state = ComposerState(profile, resolve_policy(policy), _copy_tools(tools), summary_chars)
         self._driver = SessionDriver(
-            composer,
+            state,
             Ledger(limits),
             SystemPrompt(system or ""),
             format=format,
@@ -128,7 +128,7 @@ class Session:
         return tuple(self._driver.copy_turns())
 
     def __len__(self) -> int:
-        return len(self._driver.transcript)
+        return len(self._driver.turns)
 
     def user(self, content: str | Sequence[Mapping[str, object]], **marks: object) -> None:
         """Append a user turn, together with the waiting outputs.
@@ -173,7 +173,7 @@ class Session:
 
     def recall(self, index: int) -> str:
         """Add the text of a turn to the next user turn; what was sent before does not change."""
-        turn = self._driver.transcript.get_turn(index)
+        turn = validation.get_turn(self._driver.turns, index)
         message = openai_chat.read_message(turn, index)
         text = "\n".join((*message.outputs, *message.words))
         if not text:
@@ -182,18 +182,20 @@ class Session:
 
     def pin(self, index: int) -> None:
         """Protect a turn from trimming."""
-        self._driver.transcript.check_sendable(index)
-        self._driver.composer.pin(index)
+        validation.check_sendable(self._driver.turns, index)
+        state = self._driver.composer.state
+        self._driver.composer.change(replace(state, pins=state.pins | {index}))
 
     def unpin(self, index: int) -> None:
         """Allow a turn to be trimmed again."""
-        self._driver.transcript.check_sendable(index)
-        self._driver.composer.unpin(index)
+        validation.check_sendable(self._driver.turns, index)
+        state = self._driver.composer.state
+        self._driver.composer.change(replace(state, pins=state.pins - {index}))
 
     @property
     def pins(self) -> list[int]:
         """The indices of the pinned turns."""
-        return sorted(self._driver.composer.pins)
+        return sorted(self._driver.composer.state.pins)
 
     def rewind(self, length: int) -> list[dict[str, object]]:
         """Keep the first `length` turns and return the removed ones."""
@@ -226,11 +228,12 @@ class Session:
     @property
     def tools(self) -> list[dict[str, object]]:
         """The definitions of the tools, as copies."""
-        return _copy_tools(self._driver.composer.tools) or []
+        return _copy_tools(self._driver.composer.state.tools) or []
 
     @tools.setter
     def tools(self, tools: Sequence[Mapping[str, object]] | None) -> None:
-        self._driver.composer.tools = _copy_tools(tools)
+        state = self._driver.composer.state
+        self._driver.composer.change(replace(state, tools=_copy_tools(tools)))
 
     @property
     def system(self) -> str:
@@ -244,11 +247,12 @@ class Session:
     @property
     def trim(self) -> bool:
         """Whether a conversation that is too long is trimmed; otherwise it is an error."""
-        return self._driver.composer.is_trimming
+        return self._driver.composer.state.is_trimming
 
     @trim.setter
     def trim(self, trim: bool) -> None:
-        self._driver.composer.is_trimming = trim
+        state = self._driver.composer.state
+        self._driver.composer.change(replace(state, is_trimming=trim))
 
     @property
     def summarize(self) -> Summarizer | None:
@@ -280,18 +284,12 @@ class Session:
         exceed a spending cap.
         """
         settings = RequestSettings(system, short_view, category, format, options)
-        return run_flow(self._driver.plan_request(settings), self._answer)
-
-    def _answer(self, job: Job) -> object:
-        """Answer a job without I/O: write a summary; a server's count is not available."""
-        if isinstance(job, SummaryJob) and self.summarize is not None:
-            return call_summarizer(self.summarize, job)
-        return None
+        return run_with_summarizer(self._driver.plan_request(settings), self.summarize)
 
     @property
     def current_plan(self) -> Plan:
         """The plan of the conversation as it is; it contains no new trim."""
-        return self._driver.get_current_plan()
+        return self._driver.composer.get_current_plan(self._driver.system_text)
 
     def compact(self, *, share: float = COMPACT_SHARE, summarize: Summarizer | None = None) -> Plan:
         """Trim the conversation now, to a share of its tokens.
@@ -300,17 +298,8 @@ class Session:
         can be trimmed.
         """
         writer = summarize or self.summarize
-
-        def answer(job: Job) -> object:
-            return call_summarizer(writer, job) if writer and isinstance(job, SummaryJob) else None
-
         compaction = self._driver.plan_compaction(share, with_summary=writer is not None)
-        flow = self._driver.compact(compaction)
-        try:
-            return run_flow(flow, answer)
-        except BaseException:
-            flow.close()  # undoes the trim immediately
-            raise
+        return run_with_summarizer(self._driver.composer.compact(compaction), writer)
 
     def undo_compaction(self) -> None:
         """Undo the last `compact`, including its summary."""
@@ -319,7 +308,7 @@ class Session:
     @property
     def budget(self) -> Budget:
         """How the context window is divided. Raise BudgetError if the window is unknown."""
-        return self._driver.composer.budget
+        return self._driver.composer.planner.budget
 
     @property
     def tokens(self) -> int:
@@ -335,11 +324,11 @@ class Session:
     @property
     def summary(self) -> str | None:
         """The summary of the trimmed turns."""
-        return self._driver.composer.summary
+        return self._driver.composer.state.summary
 
     @summary.setter
     def summary(self, text: str | None) -> None:
-        self._driver.composer.summary = text
+        self._driver.composer.set_summary(text)
 
     # Responses
 
@@ -387,7 +376,8 @@ class Session:
 
     def to_dict(self) -> dict[str, object]:
         """Return the session as data that can be serialized to JSON."""
-        return {**self._driver.to_dict(), **self._driver.transcript.to_dict()}
+        turns, outputs = self._driver.copy_turns(), list(self._driver.outputs)
+        return {**self._driver.to_dict(), "turns": turns, "waiting": outputs}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object], **settings: Unpack[SessionSettings]) -> Session:
@@ -428,7 +418,7 @@ def _copy_tools(tools: Sequence[Mapping[str, object]] | None) -> list[dict[str, 
 def _check_settings(format: str, system: object, summary_chars: object) -> None:
     if format not in FORMATS:
         raise InputError(f"Unknown format: {format!r}. Use one of {', '.join(FORMATS)}.")
-    if not isinstance(system, str | None):
-        raise InputError(f"The system prompt must be text, not {type(system).__name__}.")
+    if system is not None:
+        check_prompt(system)
     if not isinstance(summary_chars, int) or isinstance(summary_chars, bool) or summary_chars < 0:
         raise InputError(f"summary_chars must be a non-negative integer, not {summary_chars!r}.")

@@ -10,19 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable, iscoroutine
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from brim.fitting.clip import clip, truncate
-from brim.fitting.flow import SummaryJob
+from brim.fitting.flow import SummaryJob, run_flow
 
 if TYPE_CHECKING:
-    from brim.fitting.flow import Flow
+    from brim.fitting.flow import Flow, Job
 
 MAX_SUMMARY_CHARS: Final = 2_000
 """A longer summary is shortened."""
 CHARS_PER_TOKEN: Final = 3
 """A cautious ratio for prose."""
 
+T = TypeVar("T")
 Turn: TypeAlias = Mapping[str, Any]
 Summarizer: TypeAlias = "Callable[[str | None, Sequence[Mapping[str, object]] | None], object]"
 """Called with (previous summary, trimmed turns); returns a text. Without turns it shortens the
@@ -36,6 +37,21 @@ SUMMARY_INSTRUCTIONS: Final = (
     "finished topics. Write plain text in short lines, at most {max_chars} characters. Reply with "
     "the summary only."
 )
+
+
+def run_with_summarizer(flow: Flow[T], summarize: Summarizer | None) -> T:
+    """Run a flow without a server: only the summarizer answers its jobs."""
+
+    def answer(job: Job) -> object:
+        if summarize is None or not isinstance(job, SummaryJob):
+            return None
+        return call_summarizer(summarize, job)
+
+    try:
+        return run_flow(flow, answer)
+    except BaseException:
+        flow.close()  # undoes a trim immediately
+        raise
 
 
 def call_summarizer(summarize: Summarizer, job: SummaryJob) -> object:

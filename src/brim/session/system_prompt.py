@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from brim.errors import InputError
 from brim.fitting.clip import truncate
 
 SUMMARY_HEADING: Final = "[earlier conversation summary]"
@@ -49,6 +50,12 @@ class SystemPrompt:
     def render(self, summary: str | None = None) -> str:
         """Return the whole system text; a blank line separates the parts."""
         return BLOCK_SEPARATOR.join(self.render_parts(summary).values())
+
+
+def check_prompt(base: object) -> None:
+    """Raise InputError if a base prompt is not text."""
+    if not isinstance(base, str):
+        raise InputError(f"The system prompt must be text, not {type(base).__name__}.")
 
 
 def format_facts(facts: Sequence[Fact], max_chars: int = MAX_MEMORY_CHARS) -> str:

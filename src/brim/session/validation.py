@@ -1,4 +1,4 @@
-"""Validation of the turns of a session.
+"""Validation of the turns of a session, and of indices of turns.
 
 It is stricter than that of `fit`, so that servers accept the history.
 """
@@ -9,14 +9,29 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.errors import MessageError
+from brim.errors import InputError, MessageError
 from brim.wire.openai_chat import EMPTY_FIELD
 from brim.wire.reply_parser import is_json, parse_arguments
 
 if TYPE_CHECKING:
     from brim.messages import Message
 
+Turn = dict[str, Any]
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+
+
+def get_turn(turns: Sequence[Turn], index: int) -> Turn:
+    """Return a turn; raise InputError if it does not exist."""
+    if not isinstance(index, int) or not 0 <= index < len(turns):
+        last = len(turns) - 1
+        raise InputError(f"Turn {index!r} does not exist. The last turn is {last}.")
+    return turns[index]
+
+
+def check_sendable(turns: Sequence[Turn], index: int) -> None:
+    """Raise InputError if a turn does not exist or is an empty reply."""
+    if get_turn(turns, index).get(EMPTY_FIELD):
+        raise InputError(f"Turn {index} is an empty reply, which is never sent.")
 
 
 def check_turn(message: Mapping[str, Any], index: int, pending: Sequence[str]) -> None:

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, StoreError
-from brim.fitting.flow import SummaryJob, run_flow
 from brim.providers.summarizers import with_timeout
 from brim.session.session import get_driver
-from brim.session.summaries import call_summarizer
+from brim.session.summaries import run_with_summarizer
 from brim.storage import ConversationEvent, ConversationState, replay_events
 
 if TYPE_CHECKING:
-    from brim.fitting.flow import Job
     from brim.session.composer_state import Compaction
     from brim.session.driver import SessionDriver
     from brim.session.session import Session
@@ -115,7 +113,7 @@ class SavedConversation:
         """
         removed = self.session.rewind(length)
         outputs = [str(turn["_output"]) for turn in removed if turn.get("_output")]
-        self.driver.outputs = [*outputs, *self.driver.outputs]
+        self.driver.outputs = (*outputs, *self.driver.outputs)
         self.saved_turns = min(self.saved_turns, length)
         self.save(ConversationEvent.rewind(length, self.driver.outputs))
         return removed
@@ -124,7 +122,7 @@ class SavedConversation:
         """Add removed turns again, and restore the output that waited then."""
         for turn in turns:
             self.session.append(turn)
-        self.driver.outputs = waiting
+        self.driver.outputs = tuple(waiting)
         self.save(ConversationEvent.rewind(len(self.session), waiting))
 
     def last_exchange(self) -> int:
@@ -146,17 +144,7 @@ class SavedConversation:
 
     def compact(self, compaction: Compaction, summarize: Summarizer) -> None:
         """Trim the history now, in a way that can be undone."""
-        limited = with_timeout(summarize)
-
-        def answer(job: Job) -> object:
-            return call_summarizer(limited, job) if isinstance(job, SummaryJob) else None
-
-        flow = self.driver.compact(compaction)
-        try:
-            run_flow(flow, answer)
-        except BaseException:
-            flow.close()  # undoes the trim immediately
-            raise
+        run_with_summarizer(self.driver.composer.compact(compaction), with_timeout(summarize))
         self.save(ConversationEvent("compact", {"before": compaction.before}))
 
     def undo_compaction(self) -> None:
@@ -182,7 +170,7 @@ def resume_conversation(
     if state is None:
         for turn in found.turns:
             session.append(turn)
-        get_driver(session).outputs = found.pending_outputs
+        get_driver(session).outputs = tuple(found.pending_outputs)
     conversation = SavedConversation(session, log, name, len(session))
     _repair(conversation, draft)
     return conversation

@@ -77,7 +77,7 @@ def _is_confirmed(shell: Shell, question: str) -> bool:
 def undo(shell: Shell, _argument: str) -> RenderableType:
     """Undo the last compaction or, if there was none since, remove the last exchange."""
     conversation = shell.conversation
-    if shell.driver.is_compacted:
+    if shell.driver.composer.is_compacted:
         conversation.undo_compaction()
         shell.wait_for_window()
         return f"compaction undone; {shell.session.tokens:,} tokens"
