@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import BudgetError, InputError
 from brim.fitting.clip import clip
 from brim.fitting.plan import Request
-from brim.fitting.policies import POLICIES
+from brim.fitting.policies import POLICIES, resolve_policy
 from brim.session import validation
 from brim.session.composer import Composer
 from brim.session.ledger import check_category
@@ -25,7 +25,7 @@ from brim.session.reply_stream import receive_response
 from brim.session.request_builder import RequestBuilder
 from brim.session.request_log import LoggedRequest, RequestLog
 from brim.session.short_view import ShortView
-from brim.session.system_prompt import SystemPrompt, check_prompt
+from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat
 from brim.wire.json_copy import copy_json
 from brim.wire.notes import entry_mark
@@ -233,12 +233,13 @@ class SessionDriver:
         return Request(body, plan, builder.messages_key)
 
     def _create_builder(self, settings: RequestSettings) -> RequestBuilder:
-        base = self.prompt.base if settings.system is None else settings.system
-        check_prompt(base)
+        prompt = self.prompt
+        if settings.system is not None:
+            prompt = replace(prompt, base=settings.system)
         return RequestBuilder(
             self.profile.model,
-            replace(self.prompt, base=base).render(self.composer.state.system_summary),
-            self.prompt.role,
+            prompt.render(self.composer.state.system_summary),
+            prompt.role,
             settings.format or self.format,
             self.profile.rules(),
             self.composer.state.tools,
@@ -273,7 +274,6 @@ class SessionDriver:
     @property
     def system_text(self) -> str:
         """The system text of the next request."""
-        check_prompt(self.prompt.base)
         return self.prompt.render(self.composer.state.system_summary)
 
     def render_system_parts(self) -> dict[str, str]:
@@ -417,3 +417,14 @@ class SessionDriver:
         self.ledger.restore(data["ledger"])
         self.log = RequestLog.from_dict(data["log"])
         self.warnings = list(data["warnings"])
+
+
+def parse_settings(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `Session` from saved data."""
+    if data["version"] != SAVED_VERSION:
+        raise InputError(
+            f"The saved session has version {data['version']!r}; this program reads "
+            f"{SAVED_VERSION}."
+        )
+    policy = dict(data["policy"])
+    return {"policy": resolve_policy(policy.pop("name"), **policy), **data["settings"]}

@@ -15,7 +15,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from brim.errors import InvalidResponseError
 from brim.wire.reply import Reply
@@ -45,6 +45,12 @@ def _is_stream(response: object) -> bool:
     """Return whether an iterable is a stream, not JSON or a response object."""
     is_whole = isinstance(response, Mapping | str | bytes) or hasattr(response, "model_dump")
     return not is_whole
+
+
+class ResponseModel(Protocol):
+    """A response object of a client library, such as pydantic models."""
+
+    def model_dump(self) -> Mapping[str, object]: ...
 
 
 class _ReplyStream:

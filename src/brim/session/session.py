@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, overload
 
 from brim.errors import InputError
 from brim.fitting.policies import resolve_policy
 from brim.fitting.profile import ModelProfile
 from brim.session import validation
 from brim.session.composer_state import ComposerState
-from brim.session.driver import SAVED_VERSION, RequestSettings, SessionDriver
+from brim.session.driver import RequestSettings, SessionDriver, parse_settings
 from brim.session.ledger import Ledger, SpendingLimits
 from brim.session.summaries import MAX_SUMMARY_CHARS, run_with_summarizer
-from brim.session.system_prompt import SystemPrompt, check_prompt
+from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat, validate_tools
 from brim.wire.formats import FORMATS, FormatName
 from brim.wire.json_copy import copy_json
 
 if TYPE_CHECKING:
     from decimal import Decimal
-    from typing import Unpack
 
     from brim.fitting.budget import Budget
     from brim.fitting.passes import Pass
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from brim.fitting.policies import Policy, PolicyName
     from brim.models.pricing import Price, Usage
     from brim.session.ledger import Category
-    from brim.session.reply_stream import AsyncReplyStream, ReplyStream
+    from brim.session.reply_stream import AsyncReplyStream, Chunk, ReplyStream, ResponseModel
     from brim.session.request_log import RequestLog
     from brim.session.short_view import ShortView
     from brim.session.summaries import Summarizer
@@ -41,14 +40,6 @@ OUTPUT_SHARE: Final = 0.2
 RECALL_SHARE: Final = 0.5
 COMPACT_SHARE: Final = 0.5
 """Share of its tokens to which a conversation is compacted."""
-
-Chunk = TypeVar("Chunk")
-
-
-class ResponseModel(Protocol):
-    """A response object of a client library, such as pydantic models."""
-
-    def model_dump(self) -> Mapping[str, object]: ...
 
 
 class SessionSettings(TypedDict, total=False):
@@ -108,17 +99,18 @@ class Session:
         price: by default the price list is used.
         limits: spending limits.
         """
-        _check_settings(format, system, summary_chars)
+        _check_settings(format, summary_chars)
         profile = ModelProfile(model, window, reply, tokenizer, template, price)
         state = ComposerState(profile, resolve_policy(policy), _copy_tools(tools), summary_chars)
         self._driver = SessionDriver(
             state,
             Ledger(limits),
-            SystemPrompt(system or ""),
+            SystemPrompt("" if system is None else system),
             format=format,
             cache_marks=cache_marks,
         )
         self._driver.summarize = summarize
+        self._composer = self._driver.composer
 
     # History
 
@@ -183,19 +175,19 @@ class Session:
     def pin(self, index: int) -> None:
         """Protect a turn from trimming."""
         validation.check_sendable(self._driver.turns, index)
-        state = self._driver.composer.state
-        self._driver.composer.change(replace(state, pins=state.pins | {index}))
+        state = self._composer.state
+        self._composer.change(replace(state, pins=state.pins | {index}))
 
     def unpin(self, index: int) -> None:
         """Allow a turn to be trimmed again."""
         validation.check_sendable(self._driver.turns, index)
-        state = self._driver.composer.state
-        self._driver.composer.change(replace(state, pins=state.pins - {index}))
+        state = self._composer.state
+        self._composer.change(replace(state, pins=state.pins - {index}))
 
     @property
     def pins(self) -> list[int]:
         """The indices of the pinned turns."""
-        return sorted(self._driver.composer.state.pins)
+        return sorted(self._composer.state.pins)
 
     def rewind(self, length: int) -> list[dict[str, object]]:
         """Keep the first `length` turns and return the removed ones."""
@@ -228,12 +220,11 @@ class Session:
     @property
     def tools(self) -> list[dict[str, object]]:
         """The definitions of the tools, as copies."""
-        return _copy_tools(self._driver.composer.state.tools) or []
+        return _copy_tools(self._composer.state.tools) or []
 
     @tools.setter
     def tools(self, tools: Sequence[Mapping[str, object]] | None) -> None:
-        state = self._driver.composer.state
-        self._driver.composer.change(replace(state, tools=_copy_tools(tools)))
+        self._composer.change(replace(self._composer.state, tools=_copy_tools(tools)))
 
     @property
     def system(self) -> str:
@@ -242,17 +233,16 @@ class Session:
 
     @system.setter
     def system(self, system: str) -> None:
-        self._driver.prompt.base = system
+        self._driver.prompt = replace(self._driver.prompt, base=system)
 
     @property
     def trim(self) -> bool:
         """Whether a conversation that is too long is trimmed; otherwise it is an error."""
-        return self._driver.composer.state.is_trimming
+        return self._composer.state.is_trimming
 
     @trim.setter
     def trim(self, trim: bool) -> None:
-        state = self._driver.composer.state
-        self._driver.composer.change(replace(state, is_trimming=trim))
+        self._composer.change(replace(self._composer.state, is_trimming=trim))
 
     @property
     def summarize(self) -> Summarizer | None:
@@ -289,7 +279,7 @@ class Session:
     @property
     def current_plan(self) -> Plan:
         """The plan of the conversation as it is; it contains no new trim."""
-        return self._driver.composer.get_current_plan(self._driver.system_text)
+        return self._composer.get_current_plan(self._driver.system_text)
 
     def compact(self, *, share: float = COMPACT_SHARE, summarize: Summarizer | None = None) -> Plan:
         """Trim the conversation now, to a share of its tokens.
@@ -299,16 +289,16 @@ class Session:
         """
         writer = summarize or self.summarize
         compaction = self._driver.plan_compaction(share, with_summary=writer is not None)
-        return run_with_summarizer(self._driver.composer.compact(compaction), writer)
+        return run_with_summarizer(self._composer.compact(compaction), writer)
 
     def undo_compaction(self) -> None:
         """Undo the last `compact`, including its summary."""
-        self._driver.composer.undo_compaction()
+        self._composer.undo_compaction()
 
     @property
     def budget(self) -> Budget:
         """How the context window is divided. Raise BudgetError if the window is unknown."""
-        return self._driver.composer.planner.budget
+        return self._composer.planner.budget
 
     @property
     def tokens(self) -> int:
@@ -324,11 +314,11 @@ class Session:
     @property
     def summary(self) -> str | None:
         """The summary of the trimmed turns."""
-        return self._driver.composer.state.summary
+        return self._composer.state.summary
 
     @summary.setter
     def summary(self, text: str | None) -> None:
-        self._driver.composer.set_summary(text)
+        self._composer.set_summary(text)
 
     # Responses
 
@@ -386,23 +376,12 @@ class Session:
         Functions and limits are not saved: pass summarize, tokenizer, price and limits again.
         """
         try:
-            return cls._restore(data, settings)
+            session = cls(**{**parse_settings(data), **settings})
+            session._driver.restore(data)
+        except InputError:
+            raise
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(f"The saved session cannot be read: {error!r}.") from None
-
-    @classmethod
-    def _restore(cls, data: Mapping[str, Any], settings: SessionSettings) -> Session:
-        version = data["version"]
-        if version != SAVED_VERSION:
-            raise InputError(
-                f"The saved session has version {version!r}; this program reads {SAVED_VERSION}."
-            )
-        policy = dict(data["policy"])
-        saved: dict[str, Any] = {"policy": resolve_policy(policy.pop("name"), **policy)}
-        session = cls(**{**saved, **data["settings"], **settings})
-        session._driver.restore(data)
         return session
 
 
@@ -415,10 +394,8 @@ def _copy_tools(tools: Sequence[Mapping[str, object]] | None) -> list[dict[str, 
     return [copy_json(tool) for tool in validate_tools(tools) or ()] or None
 
 
-def _check_settings(format: str, system: object, summary_chars: object) -> None:
+def _check_settings(format: str, summary_chars: object) -> None:
     if format not in FORMATS:
         raise InputError(f"Unknown format: {format!r}. Use one of {', '.join(FORMATS)}.")
-    if system is not None:
-        check_prompt(system)
     if not isinstance(summary_chars, int) or isinstance(summary_chars, bool) or summary_chars < 0:
         raise InputError(f"summary_chars must be a non-negative integer, not {summary_chars!r}.")

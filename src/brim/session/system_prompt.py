@@ -33,6 +33,10 @@ class SystemPrompt:
     instructions: str | None = None
     """Text that replaces all blocks, including the summary."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, str):
+            raise InputError(f"The system prompt must be text, not {type(self.base).__name__}.")
+
     def render_parts(self, summary: str | None = None) -> dict[str, str]:
         """Return the texts of the parts that are not empty, each with its heading.
 
@@ -50,12 +54,6 @@ class SystemPrompt:
     def render(self, summary: str | None = None) -> str:
         """Return the whole system text; a blank line separates the parts."""
         return BLOCK_SEPARATOR.join(self.render_parts(summary).values())
-
-
-def check_prompt(base: object) -> None:
-    """Raise InputError if a base prompt is not text."""
-    if not isinstance(base, str):
-        raise InputError(f"The system prompt must be text, not {type(base).__name__}.")
 
 
 def format_facts(facts: Sequence[Fact], max_chars: int = MAX_MEMORY_CHARS) -> str:
