@@ -3,8 +3,7 @@
 schema       every setting, with its type, default and explanation
 value_types  the types of values and how they are checked
 sources      settings from one file, variable or flag, checked
-load         all sources together
-trust        the project files that the user has trusted
+load         all sources together, and the project files that the user has trusted
 example      the example file, and values without their secrets
 toml_text    keys and values as TOML text, and the lines that they are on
 
@@ -21,9 +20,12 @@ from brim.config.load import (
     OVERLAY,
     ConfigFile,
     LoadedConfig,
+    Trust,
+    digest,
     discover,
     load,
     project_file,
+    state_folder,
     user_file,
 )
 from brim.config.schema import (
@@ -52,7 +54,6 @@ from brim.config.toml_text import (
     home_as_tilde,
     key_lines,
 )
-from brim.config.trust import Trust, digest
 
 __all__ = [
     "DEFAULT",
@@ -89,6 +90,7 @@ __all__ = [
     "project_file",
     "read_explanations",
     "redact",
+    "state_folder",
     "user_file",
     "write_example",
 ]

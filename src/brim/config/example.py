@@ -5,18 +5,22 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
+from importlib import resources
 from typing import Any, Final
 
-from brim.config.schema import NAMES, Config, Group, Named, Node, group_of, key_of
+from brim.config.schema import Config, Group, Named, group_of, key_of
 from brim.config.toml_text import format_value, parse_key
 
 HEAD: Final = """\
 ## All settings of brim. Remove the `# ` in front of a key to set it.
 ## The values are the defaults, or examples for keys that are "not set".
 """
+ALTERNATIVES: Final = frozenset({("mcp", "url")})
+"""Keys that contradict another key if both are set."""
 SECRET: Final = frozenset({"headers", "env"})
 """Tables whose values are never shown."""
 _PASSWORD: Final = re.compile(r"(?<=://)\S*@")
@@ -24,32 +28,33 @@ _PASSWORD: Final = re.compile(r"(?<=://)\S*@")
 
 
 def write_example() -> str:
-    """Return a file with every key, its default and its explanation, in which nothing is set."""
-    sections = [_section(name, node) for name, node in group_of(Config).keys.items()]
-    return "\n".join([HEAD, *sections])
+    """Return a file with every key, its default and its explanation, in which nothing is set.
+
+    Keys without a default show the value of `data/config_example.toml`.
+    """
+    text = resources.files("brim").joinpath("data/config_example.toml").read_text("utf-8")
+    examples = tomllib.loads(text)
+    lines = [HEAD]
+    for section, node in group_of(Config).keys.items():
+        values, head = examples.get(section, {}), f"[{section}]"
+        if isinstance(node, Named):
+            ((name, values),) = values.items()
+            node, head = node.inner, f"# [{section}.{name}]"
+        assert isinstance(node, Group)
+        lines += [f"## {inspect.getdoc(node.made)}", head]
+        lines += [*_example_lines(section, node.made, values), ""]
+    return "\n".join(lines)
 
 
-def _section(name: str, node: Node) -> str:
-    named = isinstance(node, Named)
-    group = node.inner if isinstance(node, Named) else node
-    assert isinstance(group, Group)
-    head = f"# [{name}.{NAMES[name]}]" if named else f"[{name}]"
-    lines = [f"## {inspect.getdoc(group.made)}", head]
-    explained = read_explanations(group.made)
-    for each in fields(group.made):
-        says, line = _example_line(each)
-        words = f"{explained.get(each.name, '')}{says}".strip()
-        lines += [*(f"## {part.strip()}" for part in words.splitlines()), line]
-    return "\n".join(lines) + "\n"
-
-
-def _example_line(each: Any) -> tuple[str, str]:
-    name = key_of(each.name)
-    if "example" in each.metadata:
-        return " (not set)", f"# {name} = {format_value(each.metadata['example'])}"
-    if "instead" in each.metadata:  # contradicts another key if both are set
-        return " (not set)", f"## {name} = {format_value(each.metadata['instead'])}"
-    return "", f"# {name} = {format_value(each.default)}"
+def _example_lines(section: str, made: type[Any], values: Mapping[str, Any]) -> Iterator[str]:
+    explained = read_explanations(made)
+    for each in fields(made):
+        name = key_of(each.name)
+        unset = " (not set)" if name in values else ""
+        words = f"{explained.get(each.name, '')}{unset}".strip()
+        yield from (f"## {part.strip()}" for part in words.splitlines())
+        mark = "##" if (section, name) in ALTERNATIVES else "#"
+        yield f"{mark} {name} = {format_value(values.get(name, each.default))}"
 
 
 def read_explanations(made: type[Any]) -> dict[str, str]:

@@ -1,7 +1,13 @@
-"""All sources together: the effective value of every key and its source."""
+"""All sources together: the effective value of every key and its source.
+
+A project file counts only if the user has trusted its present content.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,7 +17,6 @@ from typing import Any, Final, Literal
 from brim.config.schema import Config, Group, Named, Node, group_of, key_of
 from brim.config.sources import Setting, SettingsSource, build, read_file, read_flag, read_variables
 from brim.config.toml_text import Key, format_key, home_as_tilde
-from brim.config.trust import Trust, digest, system_folder
 from brim.errors import ConfigError
 
 OVERLAY: Final = ".brim.toml"
@@ -106,8 +111,8 @@ def _combine(settings: Mapping[Key, Setting], files: tuple[ConfigFile, ...]) -> 
     if problems := list(_find_problems(config, settings)):
         raise ConfigError(problems)
     shown = {
-        format_key(key): settings.get(key) or Setting(_value_at(config, key), DEFAULT)
-        for key in _keys(config, root, ())
+        format_key(key): settings.get(key) or Setting(value, DEFAULT)
+        for key, value in _effective_values(config, root, ())
     }
     return LoadedConfig(config, MappingProxyType(shown), files)
 
@@ -121,24 +126,18 @@ def _find_problems(config: Config, settings: Mapping[Key, Setting]) -> Iterator[
                 yield f"{at}: {format_key((section, name))} {problem}"
 
 
-def _keys(value: Any, node: Node, key: Key) -> Iterator[Key]:
-    """Yield the keys of all effective values."""
+def _effective_values(value: Any, node: Node, key: Key) -> Iterator[tuple[Key, object]]:
+    """Yield all values with their keys."""
     if isinstance(node, Group) and value is not None:
         for each in fields(node.made):
             name = key_of(each.name)
-            yield from _keys(getattr(value, each.name), node.keys[name], (*key, name))
+            inner = getattr(value, each.name)
+            yield from _effective_values(inner, node.keys[name], (*key, name))
     elif isinstance(node, Named) and value:
         for name, inner in value.items():
-            yield from _keys(inner, node.inner, (*key, name))
+            yield from _effective_values(inner, node.inner, (*key, name))
     else:
-        yield key
-
-
-def _value_at(config: Config, key: Key) -> object:
-    value: Any = config
-    for part in key:
-        value = value[part] if isinstance(value, Mapping) else getattr(value, str(part))
-    return value
+        yield key, value
 
 
 def discover(
@@ -164,7 +163,7 @@ def user_file(environment: Mapping[str, str]) -> Path:
     """Return the path of the user's file: `BRIM_CONFIG`, or the default of the system."""
     if named := environment.get("BRIM_CONFIG"):
         return Path(named).expanduser()
-    return system_folder("config", environment) / "config.toml"
+    return _system_folder("config", environment) / "config.toml"
 
 
 def project_file(folder: Path) -> Path | None:
@@ -175,3 +174,73 @@ def project_file(folder: Path) -> Path | None:
         if (each / ".git").exists():
             break
     return None
+
+
+def _system_folder(kind: Literal["config", "state"], environment: Mapping[str, str]) -> Path:
+    """Return the folder for the user's files of this kind."""
+    try:
+        import platformdirs
+    except ImportError:
+        plain = {"config": "~/.config", "state": "~/.local/state"}[kind]
+        named = environment.get(f"XDG_{kind.upper()}_HOME")
+        return Path(named or plain).expanduser() / "brim"
+    if kind == "config":
+        return platformdirs.user_config_path("brim")
+    return platformdirs.user_state_path("brim")
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder for state: `BRIM_STATE`, or the system's default."""
+    named = environment.get("BRIM_STATE")
+    return Path(named).expanduser() if named else _system_folder("state", environment)
+
+
+def digest(data: bytes) -> str:
+    """Return the digest that identifies the content of a file."""
+    return hashlib.sha256(data).hexdigest()
+
+
+class Trust:
+    """The project files that the user has trusted, each with its content at that time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Trust:
+        """Return the user's record, in the folder `BRIM_STATE` or the default state folder."""
+        return cls(state_folder(environment) / "trusted.json")
+
+    def is_trusted(self, path: Path, digest: str) -> bool:
+        """Return whether the user trusted this content at this path."""
+        return self._known().get(str(path.resolve())) == digest
+
+    def trust(self, path: Path, digest: str) -> None:
+        self._write({**self._known(), str(path.resolve()): digest})
+
+    def revoke(self, path: Path) -> bool:
+        """Remove a project file; return whether it was trusted."""
+        known = self._known()
+        if known.pop(str(path.resolve()), None) is None:
+            return False
+        self._write(known)
+        return True
+
+    def _known(self) -> dict[str, str]:
+        """Return the trusted digests by path; nothing is trusted if the record cannot be read."""
+        try:
+            known = json.loads(self.path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def _write(self, known: Mapping[str, str]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        part.unlink(missing_ok=True)
+        try:
+            with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+                json.dump(known, file, indent=2)
+            part.replace(self.path)
+        finally:
+            part.unlink(missing_ok=True)

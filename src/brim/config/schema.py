@@ -41,11 +41,6 @@ HOST_FORMATS: Final[Mapping[str, tuple[FormatName, ...]]] = {
 """The formats of well-known hosts; other hosts are assumed to speak OpenAI chat completions."""
 
 
-def _example(value: object) -> dict[str, object]:
-    """Return the metadata of a field without a default: the value that the example file shows."""
-    return {"example": value}
-
-
 def _empty_mapping() -> Mapping[str, Any]:
     return MappingProxyType({})
 
@@ -54,38 +49,31 @@ def _empty_mapping() -> Mapping[str, Any]:
 class ModelConfig:
     """A model, under a name that you choose."""
 
-    endpoint: EndpointUrl | None = field(
-        default=None, metadata=_example("https://api.openai.com/v1")
-    )
+    endpoint: EndpointUrl | None = None
     """URL of its server."""
     format: FormatName = "openai"
     """API format of the server: openai, anthropic or responses."""
-    model: str | None = field(default=None, metadata=_example("gpt-5-mini"))
+    model: str | None = None
     """Name of the model on the server, if it differs from yours."""
-    key_env: VariableName | None = field(default=None, metadata=_example("OPENAI_API_KEY"))
+    key_env: VariableName | None = None
     """Environment variable with the API key; the key itself is never in a file."""
-    headers: Mapping[str, Secret] = field(
-        default_factory=_empty_mapping, metadata=_example({"X-Team": "docs"})
-    )
+    headers: Mapping[str, Secret] = field(default_factory=_empty_mapping)
     """HTTP headers sent with every request."""
     timeout: Seconds = 600.0
     """Seconds without any data, before and during the response."""
-    window: PositiveInt | None = field(default=None, metadata=_example(128_000))
+    window: PositiveInt | None = None
     """Context window in tokens, if neither the server nor the catalog knows it."""
-    reply: NonNegativeInt | None = field(default=None, metadata=_example(4_096))
+    reply: NonNegativeInt | None = None
     """Tokens reserved for the reply."""
-    max_tokens: PositiveInt | None = field(default=None, metadata=_example(1_024))
+    max_tokens: PositiveInt | None = None
     """Maximum length of a reply in tokens."""
-    template: Template | None = field(default=None, metadata=_example("mistral"))
+    template: Template | None = None
     """Chat template family, if the name of the model does not tell."""
     short_view: bool = False
     """For small models: send only the last few turns (see [short_view])."""
-    price: Price | None = field(
-        default=None,
-        metadata=_example({"input": 0.25, "cached": 0.025, "output": 2.0, "written": 0.25}),
-    )
+    price: Price | None = None
     """Dollars per million tokens; overrides the price list."""
-    fallback: str | None = field(default=None, metadata=_example("local"))
+    fallback: str | None = None
     """Model to try once if this one fails; `local` is the embedded model."""
 
 
@@ -96,11 +84,11 @@ class ContextConfig:
     policy: PolicyName = "steady"
     """steady: change the prefix rarely, for prompt caches. thrift: the same, but trim more.
     rolling: mask old outputs first. sliding: drop the oldest messages."""
-    max_turns: PositiveInt | None = field(default=None, metadata=_example(40))
+    max_turns: PositiveInt | None = None
     """Maximum number of turns, with sliding and rolling."""
-    token_budget: PositiveInt | None = field(default=None, metadata=_example(4_096))
+    token_budget: PositiveInt | None = None
     """Maximum number of tokens, with sliding and rolling, even if the window is larger."""
-    keep_recent: NonNegativeInt | None = field(default=None, metadata=_example(5))
+    keep_recent: NonNegativeInt | None = None
     """Number of recent units that are dropped last."""
 
 
@@ -118,7 +106,7 @@ class ShortViewConfig:
 class SummaryConfig:
     """Summaries of dropped messages."""
 
-    model: str | None = field(default=None, metadata=_example("fast"))
+    model: str | None = None
     """Model that summarizes messages when they are dropped; `self` is the model of the
     conversation. If unset, only :compact writes summaries."""
     max_chars: PositiveInt = 2_000
@@ -137,13 +125,13 @@ class CountConfig:
 class CostConfig:
     """Spending limits."""
 
-    warn_at_dollars: Decimal | None = field(default=None, metadata=_example(1.0))
+    warn_at_dollars: Decimal | None = None
     """Warn once when the session reaches this cost."""
-    warn_at_tokens: PositiveInt | None = field(default=None, metadata=_example(1_000_000))
+    warn_at_tokens: PositiveInt | None = None
     """Warn once when the session reaches this number of tokens."""
-    cap_at_dollars: Decimal | None = field(default=None, metadata=_example(5.0))
+    cap_at_dollars: Decimal | None = None
     """Reject a request that could raise the cost of the session above this."""
-    cap_per_day_dollars: Decimal | None = field(default=None, metadata=_example(20.0))
+    cap_per_day_dollars: Decimal | None = None
     """Reject a request that could raise the cost of the day above this, over all sessions."""
 
 
@@ -187,14 +175,9 @@ class RoutingRule:
 class RoutingConfig:
     """Rules that choose the model; the first rule that matches applies."""
 
-    rules: tuple[RoutingRule, ...] = field(
-        default=(),
-        metadata={"example": [{"match": r"\btranslate\b", "class": "text", "model": "fast"}]},
-    )
+    rules: tuple[RoutingRule, ...] = ()
     """A regular expression for the user's message, and its class or model."""
-    system_prompts: Mapping[str, str] = field(
-        default_factory=_empty_mapping, metadata=_example({"text": "Answer with the text only."})
-    )
+    system_prompts: Mapping[str, str] = field(default_factory=_empty_mapping)
     """System prompt of each class."""
 
 
@@ -202,19 +185,15 @@ class RoutingConfig:
 class McpConfig:
     """An MCP server: a program or a URL."""
 
-    command: str | None = field(default=None, metadata=_example("mcp-server-files"))
+    command: str | None = None
     """Program to start."""
     args: TextList = ()
     """Arguments of the program."""
-    env: Mapping[str, Secret] = field(
-        default_factory=_empty_mapping, metadata=_example({"LOG_LEVEL": "error"})
-    )
+    env: Mapping[str, Secret] = field(default_factory=_empty_mapping)
     """Variables added to the program's environment."""
-    url: Url | None = field(default=None, metadata={"instead": "https://example.com/mcp"})
+    url: Url | None = None
     """URL of the server, instead of a command."""
-    headers: Mapping[str, Secret] = field(
-        default_factory=_empty_mapping, metadata=_example({"X-Team": "docs"})
-    )
+    headers: Mapping[str, Secret] = field(default_factory=_empty_mapping)
     """HTTP headers sent to the URL with every request."""
     allow: TextList = ()
     """Tools that run without confirmation; destructive tools always need one."""
@@ -242,14 +221,12 @@ class GoalConfig:
 class ShellConfig:
     """The shell."""
 
-    prompt: str | None = field(default=None, metadata=_example("You are a careful engineer."))
+    prompt: str | None = None
     """System prompt, instead of brim's own."""
-    status: str | None = field(
-        default=None, metadata=_example("{model} {bar} {ctx_used}/{ctx_limit} {cost} {cwd}")
-    )
+    status: str | None = None
     """Format of the status line. Fields: model, bar, ctx_used, ctx_limit, ctx_percent, cost,
     route, cwd, session and goal."""
-    program: str | None = field(default=None, metadata=_example("/bin/bash"))
+    program: str | None = None
     """Shell that runs commands, if not the user's login shell."""
     keep_days: NonNegativeInt = 90
     """Days to keep a conversation after its last turn (0 = forever). Costs are always kept."""
@@ -259,36 +236,31 @@ class ShellConfig:
 class UpstreamConfig:
     """A server that the gateway sends requests to."""
 
-    endpoint: EndpointUrl = field(default="", metadata=_example("https://api.openai.com/v1"))
+    endpoint: EndpointUrl = ""
     """URL of the server (required)."""
-    format: Formats = field(default=(), metadata=_example(["openai", "responses"]))
+    format: Formats = ()
     """API formats of the server: openai, anthropic, responses. Known hosts need no value."""
-    models: TextList = field(default=(), metadata=_example(["gpt-5*", "o3"]))
+    models: TextList = ()
     """Models to send there, with `*` as a wildcard. If unset: all that no other upstream names."""
-    key_env: VariableName | None = field(default=None, metadata=_example("OPENAI_API_KEY"))
+    key_env: VariableName | None = None
     """Environment variable with its API key. If unset, the client's own key is forwarded."""
-    headers: Mapping[str, Secret] = field(
-        default_factory=_empty_mapping, metadata=_example({"X-Team": "docs"})
-    )
+    headers: Mapping[str, Secret] = field(default_factory=_empty_mapping)
     """HTTP headers sent with every request."""
     timeout: Seconds = 600.0
     """Seconds without any data, before and during the response."""
-    window: PositiveInt | None = field(default=None, metadata=_example(128_000))
+    window: PositiveInt | None = None
     """Context window in tokens, if neither the server nor the catalog knows it."""
-    reply: NonNegativeInt | None = field(default=None, metadata=_example(4_096))
+    reply: NonNegativeInt | None = None
     """Tokens reserved for the reply."""
-    price: Price | None = field(
-        default=None,
-        metadata=_example({"input": 0.25, "cached": 0.025, "output": 2.0, "written": 0.25}),
-    )
+    price: Price | None = None
     """Dollars per million tokens; overrides the price list."""
-    policy: PolicyOrOff | None = field(default=None, metadata=_example("rolling"))
+    policy: PolicyOrOff | None = None
     """Overrides gateway.policy; off forwards requests unchanged."""
-    template: Template | None = field(default=None, metadata=_example("mistral"))
+    template: Template | None = None
     """Chat template family, if the names of the models do not tell."""
-    count: ServerCount | None = field(default=None, metadata=_example("always"))
+    count: ServerCount | None = None
     """Overrides count.server."""
-    fallback: str | None = field(default=None, metadata=_example("gpt-5-mini"))
+    fallback: str | None = None
     """Model to try once, on its own upstream, if this upstream fails."""
     cache_marks: bool = False
     """Add Anthropic's cache markers to requests without any."""
@@ -332,13 +304,13 @@ class GatewayConfig:
     """Number of recent requests available at /brim/requests/ID."""
     conversations: NonNegativeInt = 500
     """Number of conversations to cache, so that their next turn is faster."""
-    origins: TextList = field(default=(), metadata=_example(["https://chat.example.com"]))
+    origins: TextList = ()
     """Origins of web pages that may send requests, besides those of this machine."""
     passthrough_paths: PathList = ()
     """Other paths to forward without counting: /v1/embeddings, or /v1/files/* for all below it."""
     require_keys: bool = False
     """Reject requests without a key even before the first key is created with `brim keys`."""
-    store: Secret = field(default="", metadata=_example("postgresql://brim@db.example.com/brim"))
+    store: Secret = ""
     """Account store with keys, caps and the ledger: a file, or a postgresql:// or redis:// URL for
     several gateways. If unset, a file in the state folder."""
     store_unavailable: StoreUnavailable = "reject"
@@ -368,9 +340,6 @@ class Config:
 
 
 # The settings as a tree
-
-NAMES: Final = {"models": "fast", "mcp": "files", "upstreams": "openai"}
-"""Names of the user-named tables in the example file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from brim.config.schema import NAMES, Config, Group, Leaf, Named, Node, Rows, group_of, key_of
+from brim.config.schema import Config, Group, Leaf, Named, Node, Rows, group_of, key_of
 from brim.config.toml_text import Key, abbreviate, format_key, home_as_tilde, key_lines, parse_key
 from brim.errors import ConfigError, InputError
 
@@ -47,9 +47,8 @@ class SettingsSource:
         elif isinstance(node, Rows):
             self._take_rows(node, key, value)
         elif not isinstance(value, Mapping):
-            shape = "a table"
-            if isinstance(node, Group) and len(key) == 2 and key[0] in NAMES:
-                shape = f"a table of its own, [{key[0]}.NAME]"
+            is_named = len(key) == 2 and isinstance(group_of(Config).keys[str(key[0])], Named)
+            shape = f"a table of its own, [{key[0]}.NAME]" if is_named else "a table"
             self.add_problem(key, f"{format_key(key)} must be {shape}, not a single value")
         else:
             for name, inner in value.items():

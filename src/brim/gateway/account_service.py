@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from brim.config import state_folder
 from brim.errors import AccountStoreError, AccountStoreUnavailableError
 from brim.gateway import errors
 from brim.gateway.accounts import DEFAULT_FILE, create_store
 from brim.gateway.accounts.reservations import CapReached, ReservationInvalid
 from brim.gateway.errors import INVALID_KEY_MESSAGE, RESERVATION_EXPIRED_MESSAGE
-from brim.storage.database import state_folder
 
 if TYPE_CHECKING:
     from brim.config import GatewayConfig

@@ -13,6 +13,7 @@ the file concurrently; a conversation is locked by one of them.
 
 from __future__ import annotations
 
+from brim.config import state_folder
 from brim.storage.conversations import (
     ConversationEvent,
     ConversationInfo,
@@ -20,7 +21,7 @@ from brim.storage.conversations import (
     ConversationStore,
     replay_events,
 )
-from brim.storage.database import Database, state_folder
+from brim.storage.database import Database
 from brim.storage.facts import FactStore
 from brim.storage.spend_log import SpendLog
 

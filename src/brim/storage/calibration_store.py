@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from brim.config import state_folder
 from brim.storage.sqlite import Migration, open_database
 
 T = TypeVar("T")
@@ -35,12 +36,8 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
 
 
 def default_path() -> Path:
-    """Return the path in the folder `BRIM_STATE`, or in the system's default folder."""
-    if folder := os.environ.get("BRIM_STATE"):
-        return Path(folder).expanduser() / "calibration.sqlite3"
-    from platformdirs import user_state_path
-
-    return user_state_path("brim") / "calibration.sqlite3"
+    """Return the path in the folder for state."""
+    return state_folder(os.environ) / "calibration.sqlite3"
 
 
 class CalibrationStore:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from brim.config.trust import system_folder
 from brim.errors import StoreError
 from brim.storage.sqlite import Migration, open_database
 
 BUSY_TIMEOUT: Final = 10.0
 """Seconds to wait for a process that holds the write lock."""
 FILE: Final = "brim.sqlite3"
-
-
-def state_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder for state: `BRIM_STATE`, or the system's default."""
-    named = environment.get("BRIM_STATE")
-    return Path(named).expanduser() if named else system_folder("state", environment)
 
 
 def _create_tables(base: sqlite3.Connection) -> None:
