@@ -328,5 +328,5 @@ def test_a_servers_count_of_a_text_calibrates() -> None:
     chat.user(text(9))
     plain = get_driver(chat).count_text(LATIN * 40)
     for _ in range(5):
-        get_driver(chat).calibrate_text(LATIN * 40, round(1.5 * plain))
+        get_driver(chat).composer.record_text_count(LATIN * 40, round(1.5 * plain))
     assert get_driver(chat).profile.calibration.ratio == pytest.approx(1.5, rel=0.03)
