@@ -243,7 +243,7 @@ def _imports() -> list[tuple[str, float]]:
 
 
 def _imported() -> dict[str, float]:
-    command = [sys.executable, "-X", "importtime", "-c", "import brim.cli.shell, brim.shell.main"]
+    command = [sys.executable, "-X", "importtime", "-c", "import brim.cli.main, brim.shell.main"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     own: dict[str, float] = {}
     for line in done.stderr.splitlines()[1:]:

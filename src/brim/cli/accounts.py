@@ -9,8 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import click
-
+from brim.cli.main import load_config
 from brim.errors import InputError
 from brim.gateway.accounts.cap_usage import read_cap_usage
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, scope_parts, to_dollars
@@ -18,6 +17,7 @@ from brim.gateway.accounts.keys import no_active_key_error
 from brim.models.spending_totals import format_dollars
 
 if TYPE_CHECKING:
+    from brim.gateway.accounts.cap_usage import CapUsage
     from brim.gateway.accounts.keys import ApiKey
     from brim.gateway.accounts.store import AccountStore
 
@@ -47,7 +47,7 @@ class StoreLocation:
         """Open the store, create it if it does not exist, run the work and close it."""
         from brim.gateway.accounts import create_store
 
-        return _run_with_store(create_store(self.address, self.folder), work)
+        return run_with_store(create_store(self.address, self.folder), work)
 
     def read(self, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
         """Open the store, run the work and close it; a missing file counts as an empty store."""
@@ -59,12 +59,13 @@ class StoreLocation:
         if self.is_given:
             raise InputError(f"Account store not found: {self}. `brim keys add` creates one.")
         with TemporaryDirectory() as folder:
-            return _run_with_store(create_store("", Path(folder)), work)
+            return run_with_store(create_store("", Path(folder)), work)
 
 
-def _run_with_store(
+def run_with_store(
     store: AccountStore, work: Callable[[AccountStore], Awaitable[Result]]
 ) -> Result:
+    """Open a store, run the work and close it."""
     import asyncio
 
     async def done() -> Result:
@@ -79,14 +80,9 @@ def _run_with_store(
 
 def locate_store(store: str | None) -> StoreLocation:
     """Return the location given by a flag, or by the configuration."""
-    from brim import config
     from brim.storage import state_folder
 
-    flags = {"gateway.store": store}
-    loaded = config.discover(folder=Path.cwd(), environment=os.environ, flags=flags)
-    for notice in loaded.notices:
-        click.echo(f"brim: {notice}", err=True)
-    settings = loaded.config.gateway
+    settings = load_config({"gateway.store": store}).config.gateway
     host = WILDCARD_HOSTS.get(settings.host, settings.host)
     host = f"[{host}]" if ":" in host else host
     gateway = f"http://{host}:{settings.port}"
@@ -97,48 +93,24 @@ def locate_store(store: str | None) -> StoreLocation:
 
 
 @dataclass(frozen=True, slots=True)
-class CapStatus:
-    """A cap, and how much of it is used in the current period."""
-
-    cap: Cap
-    spent: int = 0
-    reserved: int = 0
-    """The maximum cost of the requests in flight."""
-
-    def __str__(self) -> str:
-        text = f"{_format_amount(self.spent, self.cap)} of {self.cap}"
-        return (
-            f"{text}, {_format_amount(self.reserved, self.cap)} reserved" if self.reserved else text
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the status for JSON; dollars are strings, because floats are not exact."""
-        numbers = {"cap": self.cap.limit, "spent": self.spent, "reserved": self.reserved}
-        if self.cap.unit == "dollars":
-            return _kind(self.cap) | {name: str(to_dollars(n)) for name, n in numbers.items()}
-        return _kind(self.cap) | numbers
-
-
-@dataclass(frozen=True, slots=True)
 class AccountSnapshot:
     """All keys, and the caps of every scope with their use."""
 
     keys: Sequence[ApiKey]
-    caps: Mapping[str, Sequence[CapStatus]]
+    caps: Mapping[str, Sequence[CapUsage]]
 
     @classmethod
     async def of(cls, store: AccountStore) -> AccountSnapshot:
-        found: dict[str, list[CapStatus]] = {}
-        for each in await read_cap_usage(store):
-            status = CapStatus(each.cap, each.spent, each.reserved)
-            found.setdefault(each.scope, []).append(status)
+        found: dict[str, list[CapUsage]] = {}
+        for usage in await read_cap_usage(store):
+            found.setdefault(usage.scope, []).append(usage)
         return cls(await store.keys(), found)
 
     @property
     def active(self) -> list[ApiKey]:
         return [key for key in self.keys if key.revoked is None]
 
-    def caps_of(self, scope: str) -> Sequence[CapStatus]:
+    def caps_of(self, scope: str) -> Sequence[CapUsage]:
         return self.caps.get(scope, ())
 
     @property
@@ -187,13 +159,26 @@ def parse_caps(texts: Iterable[str]) -> tuple[Cap, ...]:
     return tuple(caps.values())
 
 
-def format_caps(caps: Iterable[CapStatus]) -> str:
-    return "; ".join(map(str, caps))
+def format_caps(usages: Iterable[CapUsage]) -> str:
+    """Return the caps as text, with how much of them is used."""
+    return "; ".join(map(_format_cap, usages))
 
 
-def _kind(cap: Cap) -> dict[str, Any]:
-    return {"unit": cap.unit, "period": cap.period}
+def _format_cap(usage: CapUsage) -> str:
+    text = f"{_format_amount(usage.spent, usage.cap)} of {usage.cap}"
+    if usage.reserved:
+        text += f", {_format_amount(usage.reserved, usage.cap)} reserved"
+    return text
 
 
 def _format_amount(number: int, cap: Cap) -> str:
     return format_dollars(to_dollars(number)) if cap.unit == "dollars" else f"{number:,}"
+
+
+def cap_to_dict(usage: CapUsage) -> dict[str, Any]:
+    """Return a cap for JSON; dollars are strings, because floats are not exact."""
+    cap = usage.cap
+    amounts: dict[str, Any] = {"cap": cap.limit, "spent": usage.spent, "reserved": usage.reserved}
+    if cap.unit == "dollars":
+        amounts = {name: str(to_dollars(amount)) for name, amount in amounts.items()}
+    return {"unit": cap.unit, "period": cap.period, **amounts}

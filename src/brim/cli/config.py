@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from brim.cli.main import FILE_PATH, main
+from brim.cli.main import FILE_PATH, main, print_notices, reject_group_options
 from brim.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,11 +43,8 @@ def configuration(context: click.Context, everything: bool, example: bool, as_js
     """
     from brim import config
 
+    reject_group_options(context, everything, example, as_json)
     if context.invoked_subcommand is not None:
-        if everything or example or as_json:
-            raise click.UsageError(
-                f"Options must follow the command: brim config {context.invoked_subcommand} ..."
-            )
         return
     if example:
         click.echo(config.write_example(), nl=False)
@@ -77,8 +74,7 @@ def _show_settings(loaded: LoadedConfig, shown: Mapping[str, Mapping[str, object
         click.echo(f"{text:{width}}  # {source}")
     if not rows:
         click.echo("Nothing is set. Use `brim config --all` to show the defaults.")
-    for notice in loaded.notices:
-        click.echo(f"brim: {notice}", err=True)
+    print_notices(loaded.notices)
 
 
 @configuration.command()

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -156,11 +156,8 @@ def parse_day(text: str, today: date, flag: str = "--since") -> date:
 def _open_spending() -> Iterator[SpendLog]:
     from brim.storage import Database, SpendLog, state_folder
 
-    database = Database(state_folder(os.environ))
-    try:
+    with closing(Database(state_folder(os.environ))) as database:
         yield SpendLog(database)
-    finally:
-        database.close()
 
 
 def _report_shell(query: CostQuery) -> SpendingReport:

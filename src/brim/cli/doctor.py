@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from brim.errors import BrimError
 
 if TYPE_CHECKING:
     from brim.config import Config
-    from brim.gateway.accounts.store import AccountStore
     from brim.shell.setup import CheckResult
 
 
@@ -59,6 +57,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
 def check_account_store(config: Config, environment: Mapping[str, str]) -> CheckResult:
     """Check that the gateway's account store opens; a missing file is not created."""
+    from brim.cli.accounts import AccountSnapshot, run_with_store
     from brim.gateway.accounts import create_store, file_path
     from brim.gateway.accounts.addresses import redact_address
     from brim.shell.setup import CheckResult
@@ -69,15 +68,7 @@ def check_account_store(config: Config, environment: Mapping[str, str]) -> Check
     try:
         if file is not None and not file.exists():
             return CheckResult(name, "ok", f"{place} will be created with the first key")
-        keys = asyncio.run(_count_active_keys(create_store(store, folder)))
+        snapshot = run_with_store(create_store(store, folder), AccountSnapshot.of)
     except (BrimError, OSError) as error:
         return CheckResult(name, "bad", str(error), "set gateway.store to another address")
-    return CheckResult(name, "ok", f"{place} opens; active keys: {keys:,}")
-
-
-async def _count_active_keys(store: AccountStore) -> int:
-    await store.open()
-    try:
-        return sum(key.revoked is None for key in await store.keys())
-    finally:
-        await store.close()
+    return CheckResult(name, "ok", f"{place} opens; active keys: {len(snapshot.active):,}")

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from brim.cli.main import FILE, FILE_PATH, main, terminal_width
+from brim.cli.main import FILE, FILE_PATH, main, number_option, terminal_width
 from brim.errors import ContextOverflowError
 from brim.fitting.plan import get_overflow_plan
 
@@ -97,8 +97,8 @@ def count(
 @main.command()
 @click.argument("file", type=click.File("rb"), metavar="FILE")
 @_count_options
-@click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
-@click.option("--reply", type=click.IntRange(0), metavar="N", help="Tokens reserved for the reply.")
+@number_option("--window", help="Context window in tokens.")
+@number_option("--reply", least=0, help="Tokens reserved for the reply.")
 @click.option(
     "--policy",
     default="steady",
@@ -107,15 +107,12 @@ def count(
     help="steady: change the prefix rarely, for prompt caches. thrift: the same, but trim more. "
     "rolling: mask old outputs first. sliding: drop the oldest messages.",
 )
-@click.option(
-    "--keep-recent", type=click.IntRange(0), metavar="N", help="Drop the last N units last."
-)
-@click.option(
+@number_option("--keep-recent", least=0, help="Drop the last N units last.")
+@number_option(
     "--pin",
     "pins",
+    least=0,
     multiple=True,
-    type=click.IntRange(0),
-    metavar="N",
     help="Never drop or clip message N (the first is 0); repeatable.",
 )
 @click.option(
@@ -130,13 +127,7 @@ def count(
 )
 @click.option("-o", "--output", type=FILE_PATH, metavar="FILE", help="Write to a file.")
 @click.option("--resume", is_flag=True, help="JSONL: continue after the rows in the output file.")
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1),
-    metavar="N",
-    help="JSONL: number of processes.  [default: one per core]",
-)
+@number_option("-j", "--jobs", help="JSONL: number of processes.  [default: one per core]")
 def fit(
     file: IO[bytes],
     tools: IO[bytes] | None,

@@ -13,7 +13,8 @@ import click
 from brim.cli.main import main, store_option, terminal_width
 
 if TYPE_CHECKING:
-    from brim.cli.accounts import AccountSnapshot, CapStatus, StoreLocation
+    from brim.cli.accounts import AccountSnapshot, StoreLocation
+    from brim.gateway.accounts.cap_usage import CapUsage
     from brim.gateway.accounts.caps import Cap
     from brim.gateway.accounts.keys import ApiKey
     from brim.gateway.accounts.store import AccountStore
@@ -75,7 +76,9 @@ def add(
     KEY=$(brim keys add ci --project web --quiet)
     brim keys add boss --operator
     """
-    from brim.cli.accounts import CapStatus, locate_store, parse_caps
+    from brim.cli.accounts import locate_store, parse_caps
+    from brim.gateway.accounts.cap_usage import CapUsage
+    from brim.gateway.accounts.caps import key_scope
     from brim.gateway.accounts.keys import create_key, hash_secret
 
     if operator and (caps or project):
@@ -87,12 +90,9 @@ def add(
     location = locate_store(store)
     location.write(lambda accounts: accounts.add_key(key, hash_secret(secret), own))
     if as_json:
-        made = {
-            **_key_to_dict(key, map(CapStatus, own)),
-            "key": secret,
-            "gateway": location.gateway,
-        }
-        click.echo(json.dumps(made, indent=2))
+        unused = [CapUsage(key_scope(key.id), cap) for cap in own]
+        made = {"key": secret, "gateway": location.gateway}
+        click.echo(json.dumps(_key_to_dict(key, unused) | made, indent=2))
         return
     click.echo(secret)
     if not quiet:
@@ -267,17 +267,20 @@ def _format_scopes(snapshot: AccountSnapshot, scopes: Iterable[str]) -> list[str
 
 
 def _scopes_to_dicts(snapshot: AccountSnapshot, scopes: Iterable[str]) -> list[dict[str, Any]]:
+    from brim.cli.accounts import cap_to_dict
+
     return [
         {
             "scope": scope,
             "name": snapshot.name_scope(scope),
-            "caps": [one.to_dict() for one in snapshot.caps_of(scope)],
+            "caps": list(map(cap_to_dict, snapshot.caps_of(scope))),
         }
         for scope in scopes
     ]
 
 
-def _key_to_dict(key: ApiKey, caps: Iterable[CapStatus]) -> dict[str, Any]:
+def _key_to_dict(key: ApiKey, caps: Iterable[CapUsage]) -> dict[str, Any]:
+    from brim.cli.accounts import cap_to_dict
     from brim.cli.render import format_time
 
     return {
@@ -287,7 +290,7 @@ def _key_to_dict(key: ApiKey, caps: Iterable[CapStatus]) -> dict[str, Any]:
         "operator": key.is_operator,
         "created": format_time(key.created),
         "revoked": None if key.revoked is None else format_time(key.revoked),
-        "caps": [one.to_dict() for one in caps],
+        "caps": list(map(cap_to_dict, caps)),
     }
 
 

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from brim.cli.main import FILE_PATH, main
+from brim.cli.main import FILE_PATH, main, number_option, reject_group_options
 
 if TYPE_CHECKING:
     from brim.providers.local import LocalServer
@@ -34,12 +34,9 @@ def local(context: click.Context, verify: bool, as_json: bool) -> None:
     brim local serve my-model.gguf  serve your own GGUF file
     brim local rm                   delete it
     """
+    reject_group_options(context, verify, as_json)
     if context.invoked_subcommand is None:
         _local_model(verify, as_json)
-    elif verify or as_json:
-        raise click.UsageError(
-            f"Options must follow the command: brim local {context.invoked_subcommand} ..."
-        )
 
 
 def _local_model(verify: bool, as_json: bool) -> None:
@@ -90,28 +87,14 @@ def fetch_model() -> Path:
 
 @local.command()
 @click.argument("file", type=FILE_PATH, required=False, metavar="[GGUF]")
-@click.option(
-    "--window",
-    type=click.IntRange(1),
-    default=4096,
-    metavar="N",
-    show_default=True,
-    help="Context window in tokens.",
-)
-@click.option(
+@number_option("--window", default=4096, show_default=True, help="Context window in tokens.")
+@number_option(
     "--slots",
-    type=click.IntRange(1),
     default=1,
-    metavar="N",
     show_default=True,
     help="Concurrent requests, each with its own context window.",
 )
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    metavar="N",
-    help="CPU threads.  [default: half of the cores]",
-)
+@number_option("--threads", help="CPU threads.  [default: half of the cores]")
 @click.option(
     "--template", type=click.File(encoding="utf-8"), metavar="FILE", help="Jinja chat template."
 )

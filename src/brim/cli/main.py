@@ -1,14 +1,16 @@
-"""The `brim` command, and the exit codes of errors."""
+"""The `brim` command and `brim resume`, which start the shell; and what all commands share."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, Final
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -18,10 +20,16 @@ from brim.errors import (
     BrimError,
     BudgetError,
     ContextOverflowError,
+    InputError,
     InvalidResponseError,
     ProviderError,
     SpendingCapError,
 )
+
+if TYPE_CHECKING:
+    from brim.config import LoadedConfig
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 EXIT_CODES: Final[Mapping[type[BaseException], int]] = {
     ContextOverflowError: 3,
@@ -40,7 +48,7 @@ program that was interrupted or whose output was closed."""
 FILE: Final = "brim.file"
 """Key of the context's metadata for the file that a command reads."""
 FILE_PATH: Final = click.Path(path_type=Path)
-
+SHELL_PACKAGES: Final = "prompt_toolkit rich httptools tree_sitter tree_sitter_bash pathspec"
 
 store_option = click.option(
     "--store",
@@ -48,6 +56,16 @@ store_option = click.option(
     help="Account store of the gateway, if it is not gateway.store: a file, or a PostgreSQL or "
     "Redis URL.",
 )
+yes_option = click.option(
+    "--yes",
+    is_flag=True,
+    help="Run proposed commands without confirmation, except destructive ones.",
+)
+
+
+def number_option(*names: str, least: int = 1, **settings: Any) -> Callable[[Command], Command]:
+    """Return an option that takes a whole number."""
+    return click.option(*names, type=click.IntRange(least), metavar="N", **settings)
 
 
 class CommandGroup(click.Group):
@@ -95,12 +113,8 @@ def _detach_stdout() -> None:
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("-m", "--model", metavar="NAME", help="Model for the shell.")
-@click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
-@click.option(
-    "--yes",
-    is_flag=True,
-    help="Run proposed commands without confirmation, except destructive ones.",
-)
+@number_option("--window", help="Context window in tokens.")
+@yes_option
 @click.version_option(__version__, "--version", message="brim %(version)s")
 @click.pass_context
 def main(context: click.Context, model: str | None, window: int | None, yes: bool) -> None:
@@ -133,14 +147,83 @@ def main(context: click.Context, model: str | None, window: int | None, yes: boo
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # not every code page has arrows and dashes
             stream.reconfigure(errors="replace")
+    reject_group_options(context, model, window, yes)
     if context.invoked_subcommand is None:
-        from brim.cli.shell import start_shell
+        _start_shell(context, model=model, window=window, yes=yes)
 
-        start_shell(context, model=model, window=window, yes=yes)
-    elif model or window or yes:
-        raise click.UsageError(
-            f"Options must follow the command: brim {context.invoked_subcommand} ..."
+
+@main.command()
+@click.argument("name", required=False, default="")
+@click.option("-m", "--model", metavar="NAME", help="Continue with another model.")
+@yes_option
+@click.pass_context
+def resume(context: click.Context, name: str, model: str | None, yes: bool) -> None:
+    """Resume the last conversation of this folder, or the one called NAME.
+
+    `brim sessions list` shows the names; the end of a name is enough.
+    """
+    _start_shell(context, model=model, resume=name, yes=yes)
+
+
+def _start_shell(
+    context: click.Context,
+    *,
+    model: str | None = None,
+    window: int | None = None,
+    resume: str | None = None,
+    yes: bool = False,
+) -> None:
+    """Start the shell, or execute piped lines."""
+    require_packages("shell", SHELL_PACKAGES.split())
+    from brim import config
+    from brim.cli.doctor import check_account_store
+    from brim.shell.main import open_shell
+    from brim.shell.state import StartOptions
+
+    loaded = config.discover(folder=Path.cwd(), environment=os.environ)
+    options = StartOptions(
+        model,
+        window,
+        resume,
+        yes,
+        is_script=not sys.stdin.isatty(),
+        extra_checks=(check_account_store,),
+    )
+    if not open_shell(options, loaded, os.environ):
+        context.exit(1)
+
+
+# Shared by the commands
+
+
+def reject_group_options(context: click.Context, *given: object) -> None:
+    """Raise UsageError if options of a group were given together with a command of it."""
+    if context.invoked_subcommand is not None and any(given):
+        command = f"{context.command_path} {context.invoked_subcommand}"
+        raise click.UsageError(f"Options must follow the command: {command} ...")
+
+
+def require_packages(extra: str, packages: Iterable[str]) -> None:
+    """Raise InputError if a package of an extra is missing."""
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise InputError(
+            f"The {extra} needs missing packages: {', '.join(missing)}. "
+            f"Run: pip install 'brim[{extra}]'"
         )
+
+
+def load_config(flags: Mapping[str, object] = MappingProxyType({})) -> LoadedConfig:
+    """Return the configuration for the current folder, and print its notices."""
+    from brim import config
+
+    loaded = config.discover(folder=Path.cwd(), environment=os.environ, flags=flags)
+    print_notices(loaded.notices)
+    return loaded
+
+
+def print_notices(notices: Iterable[str]) -> None:
+    for notice in notices:
+        click.echo(f"brim: {notice}", err=True)
 
 
 def terminal_width(stream: IO[str]) -> int | None:

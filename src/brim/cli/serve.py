@@ -10,23 +10,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from decimal import Decimal, InvalidOperation
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from brim.cli.main import main, terminal_width
-from brim.errors import InputError
+from brim.cli.main import load_config, main, number_option, require_packages, terminal_width
 
 if TYPE_CHECKING:
     from brim.config import Config, UpstreamConfig
     from brim.gateway.logs import Style
 
-NEEDED: Final = (
-    "httptools", "orjson", "platformdirs", "prometheus_client", "starlette",
-)  # fmt: skip
-INSTALL: Final = "pip install 'brim[gateway]'"
+PACKAGES: Final = ("httptools", "orjson", "platformdirs", "prometheus_client", "starlette")
 LOCAL_KEY: Final = "BRIM_LOCAL_KEY"
 """Environment variable with the key of a server that this command started."""
 
@@ -57,10 +51,8 @@ def _price(
     metavar="NAME",
     help="Environment variable with its API key.  [default: forward the client's key]",
 )
-@click.option(
-    "--window", type=click.IntRange(1), metavar="N", help="Context window of its models in tokens."
-)
-@click.option("--reply", type=click.IntRange(0), metavar="N", help="Tokens reserved for the reply.")
+@number_option("--window", help="Context window of its models in tokens.")
+@number_option("--reply", least=0, help="Tokens reserved for the reply.")
 @click.option(
     "--price",
     metavar="INPUT/OUTPUT",
@@ -117,26 +109,14 @@ def serve(
     OPENAI_BASE_URL=http://127.0.0.1:8484/v1 python your_app.py
     ANTHROPIC_BASE_URL=http://127.0.0.1:8484 claude
     """
-    _require_gateway()
-    from brim import config
-
-    flags = {"gateway.policy": policy, "gateway.host": host, "gateway.port": port}
-    loaded = config.discover(folder=Path.cwd(), environment=os.environ, flags=flags)
-    for notice in loaded.notices:
-        click.echo(f"brim: {notice}", err=True)
+    require_packages("gateway", PACKAGES)
+    loaded = load_config({"gateway.policy": policy, "gateway.host": host, "gateway.port": port})
     described = {key: value for key, value in upstream.items() if value not in (None, ())}
     with _resolve_upstreams(loaded.config, described, local) as (chosen, environment):
         if not check:
             _run(chosen, environment, log, as_json)
         elif not _check(chosen, environment, as_json):
             click.get_current_context().exit(1)
-
-
-def _require_gateway() -> None:
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise InputError(
-            f"The gateway needs missing packages: {', '.join(missing)}. Run: {INSTALL}"
-        )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from brim.cli.main import main, terminal_width
+from brim.cli.main import main, number_option, terminal_width
 
 if TYPE_CHECKING:
     from brim.storage import ConversationStore
@@ -37,26 +37,23 @@ def sessions(context: click.Context) -> None:
 
 
 @contextmanager
-def _log() -> Iterator[ConversationStore]:
+def _open_log() -> Iterator[ConversationStore]:
     from brim.storage import ConversationStore, Database, state_folder
 
-    database = Database(state_folder(os.environ))
-    try:
+    with closing(Database(state_folder(os.environ))) as database:
         yield ConversationStore(database)
-    finally:
-        database.close()
 
 
 @sessions.command("list")
 @click.option("--all", "everywhere", is_flag=True, help="List the conversations of all folders.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="List at most N conversations.")
+@number_option("--limit", help="List at most N conversations.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
     """List the conversations of the current folder, newest first."""
     from brim.config import home_as_tilde
     from brim.tables import format_columns
 
-    with _log() as log:
+    with _open_log() as log:
         saved = log.list(None if everywhere else Path.cwd(), limit=limit)
     if as_json:
         click.echo(json.dumps([asdict(one) for one in saved], indent=2, ensure_ascii=False))
@@ -78,7 +75,7 @@ def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def remove(names: Sequence[str]) -> None:
     """Remove conversations and their outputs; their cost stays recorded."""
-    with _log() as log:
+    with _open_log() as log:
         for name in [log.find(name).id for name in names]:
             log.remove(name)
             click.echo(f"Removed {name}.")

@@ -1,11 +1,10 @@
 """State kept between runs, in SQLite files that only their user can read.
 
-database           the connection: migrations and transactions
+database           files: migrations and transactions
 conversations      conversations, as logs of events
 spend_log          the cost of every call, by day, model and project
 facts              facts for the model, and settings that persist
 calibration_store  measurements of servers and models
-sqlite             opening and migrating a file
 
 Each event is written when it happens, so a killed process loses nothing. Several processes may use
 the file concurrently; a conversation is locked by one of them.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from brim.config import state_folder
-from brim.storage.sqlite import Migration, open_database
+from brim.storage.database import Migration, open_database
 
 T = TypeVar("T")
 

@@ -37,10 +37,6 @@ OUTPUTS: Final = "outputs"
 LOCKS: Final = "locks"
 _COLUMNS: Final = "id, folder, model, title, created, updated, turns"
 
-TURN: Final = "turn"
-COMMAND_OUTPUT: Final = "output"
-REWIND: Final = "rewind"
-
 
 @dataclass(frozen=True, slots=True)
 class ConversationEvent:
@@ -52,15 +48,15 @@ class ConversationEvent:
 
     @classmethod
     def turn(cls, place: int, message: Mapping[str, Any]) -> ConversationEvent:
-        return cls(TURN, {"place": place, "message": message})
+        return cls("turn", {"place": place, "message": message})
 
     @classmethod
     def output(cls, text: str) -> ConversationEvent:
-        return cls(COMMAND_OUTPUT, {"text": text})
+        return cls("output", {"text": text})
 
     @classmethod
     def rewind(cls, length: int, pending: Iterable[str]) -> ConversationEvent:
-        return cls(REWIND, {"length": length, "pending": list(pending)})
+        return cls("rewind", {"length": length, "pending": list(pending)})
 
 
 @dataclass(slots=True)
@@ -75,25 +71,17 @@ def replay_events(events: Iterable[ConversationEvent]) -> ConversationState:
     """Return the state that the events lead to."""
     state = ConversationState()
     for event in events:
-        _apply_event(state, event)
-    return state
-
-
-def _apply_event(state: ConversationState, event: ConversationEvent) -> None:
-    match event.kind:
-        case "turn":
-            message = event.data["message"]
-            del state.turns[event.data["place"] :]
-            state.turns.append(dict(message))
-            if message["role"] == "user":
+        data = event.data
+        if event.kind == "turn":
+            state.turns[data["place"] :] = [dict(data["message"])]
+            if data["message"]["role"] == "user":
                 state.pending_outputs.clear()
-        case "output":
-            state.pending_outputs.append(event.data["text"])
-        case "rewind":
-            del state.turns[event.data["length"] :]
-            state.pending_outputs[:] = event.data["pending"]
-        case _:
-            pass
+        elif event.kind == "output":
+            state.pending_outputs.append(data["text"])
+        elif event.kind == "rewind":
+            del state.turns[data["length"] :]
+            state.pending_outputs[:] = data["pending"]
+    return state
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,20 +275,14 @@ def _acquire_lock(lock: int) -> bool:
 
 def _update_listing(base: sqlite3.Connection, name: str, event: ConversationEvent) -> None:
     """Update the columns that `ConversationStore.list` shows."""
-    match event.kind:
-        case "turn":
-            turns = event.data["place"] + 1
-            base.execute("UPDATE sessions SET turns = ? WHERE id = ?", (turns, name))
-            if title := _make_title(event.data["message"]):
-                statement = "UPDATE sessions SET title = ? WHERE id = ? AND title = ''"
-                base.execute(statement, (title, name))
-        case "rewind":
-            length = event.data["length"]
-            base.execute("UPDATE sessions SET turns = ? WHERE id = ?", (length, name))
-        case "model":
-            base.execute("UPDATE sessions SET model = ? WHERE id = ?", (event.data["name"], name))
-        case _:
-            pass
+    if event.kind in ("turn", "rewind"):
+        turns = event.data["place"] + 1 if event.kind == "turn" else event.data["length"]
+        base.execute("UPDATE sessions SET turns = ? WHERE id = ?", (turns, name))
+    if event.kind == "turn" and (title := _make_title(event.data["message"])):
+        statement = "UPDATE sessions SET title = ? WHERE id = ? AND title = ''"
+        base.execute(statement, (title, name))
+    if event.kind == "model":
+        base.execute("UPDATE sessions SET model = ? WHERE id = ?", (event.data["name"], name))
 
 
 def _make_title(message: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from brim.gateway.accounts.reservations import (
 from brim.gateway.accounts.sqlite import transactions as steps
 from brim.gateway.accounts.sqlite.write_queue import BUSY_SECONDS, Operation, WriteQueue, is_busy
 from brim.models.pricing import Usage
-from brim.storage.sqlite import NewerSchemaError, open_database
+from brim.storage.database import NewerSchemaError, open_database
 
 T = TypeVar("T")
 

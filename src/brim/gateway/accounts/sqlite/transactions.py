@@ -35,7 +35,7 @@ from brim.gateway.accounts.reservations import (
     ReservationInvalid,
     Settlement,
 )
-from brim.storage.sqlite import Migration
+from brim.storage.database import Migration
 
 DAY: Final = 86_400
 
