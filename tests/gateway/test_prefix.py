@@ -12,7 +12,7 @@ from brim.config import Config
 from brim.fitting.policies import steady_share
 from brim.models.pricing import Usage
 from brim.testing import ScriptedServer
-from brim.wire.usage import parse_usage
+from brim.wire.reply import parse_usage
 from tests.support.fixtures import LlamaWith
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import CHAT, PATHS, ask, turns_in

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.models.pricing import Price, Usage, cost, price, register_price
-from brim.wire.usage import parse_reported_cost, parse_usage
+from brim.wire.reply import parse_reported_cost, parse_usage
 
 usages = st.builds(
     lambda fresh, cached, output, brief, lasting: Usage(

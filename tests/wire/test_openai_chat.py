@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import brim
-from brim.messages import Call, Media
+from brim.messages import Call, Media, Message
 from brim.wire import openai_chat
 from brim.wire.openai_chat import read_message
 from tests.support.strategies import Raw, call, text
@@ -152,9 +152,9 @@ def test_the_error_names_an_invalid_message(message: Any, reason: str) -> None:
 
 
 def test_a_reader_continues_where_it_stopped() -> None:
-    reader = openai_chat.Reader()
-    assert [turn.words for turn in reader.read(body(user("a")))] == [("a",)]
-    assert [turn.words for turn in reader.read(body(user("a"), user("b")))] == [("b",)]
+    reader = openai_chat.ChatReader()
+    assert reader.read(body(user("a"))) == [Message("user", ("a",))]
+    assert reader.read(body(user("a"), user("b"))) == [Message("user", ("b",))]
 
 
 # Writing

@@ -606,7 +606,7 @@ def test_a_plan_that_fits_still_fits_after_adapting(
         plan = planner.plan()
     except ContextOverflowError:
         return
-    sent = apply_template(openai_chat.apply({"messages": said}, plan)["messages"], rules)
+    sent = apply_template(openai_chat.apply_to_messages(said, plan), rules)
     assert find_violation(sent, rules) is None
     assert total(counter, read_messages({"messages": sent}, CHAT)) <= plan.tokens <= limit
 

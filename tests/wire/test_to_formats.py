@@ -21,8 +21,6 @@ from brim.wire import (
     formats,
     openai_chat,
     read_messages,
-    to_anthropic,
-    to_responses,
 )
 from brim.wire.notes import CONVERSATION_CONTINUES, NO_RESULT
 from brim.wire.reply_parser import parse_reply
@@ -41,12 +39,16 @@ def library_type(name: str) -> TypeAdapter[Any]:
     return TypeAdapter(getattr(types, name))
 
 
-def messages_body(messages: list[Raw], **options: Any) -> dict[str, Any]:
-    return to_anthropic.build(messages, model="claude-sonnet-4-5", max_tokens=100, **options)
+def messages_body(messages: list[Raw], tools: Any = None, **options: Any) -> dict[str, Any]:
+    return formats.ANTHROPIC.build(
+        messages, model="claude-sonnet-4-5", reply=100, tools=tools, options=options
+    )
 
 
-def responses_body(messages: list[Raw], **options: Any) -> dict[str, Any]:
-    return to_responses.build(messages, model="gpt-5-mini", **options)
+def responses_body(messages: list[Raw], tools: Any = None, **options: Any) -> dict[str, Any]:
+    return formats.RESPONSES.build(
+        messages, model="gpt-5-mini", reply=100, tools=tools, options=options
+    )
 
 
 # Properties of every history

@@ -11,9 +11,9 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from brim.fitting.history import MessageIndex, UnitIndex, unit_range
-from brim.fitting.plan import ChangedMessage, DroppedRun, Note
+from brim.fitting.plan import ChangedMessage, DroppedRun
 from brim.messages import Message
-from brim.wire.notes import gap_note
+from brim.wire.notes import Note, gap_note
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

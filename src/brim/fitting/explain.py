@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.tables import fill_lines, format_columns
 
 if TYPE_CHECKING:
-    from brim.fitting.plan import Decision, Note, Plan
+    from brim.fitting.plan import Decision, Plan
+    from brim.wire.notes import Note
 
 _FOLDED: Final = ("kept", "dropped")
 

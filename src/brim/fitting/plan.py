@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from brim.fitting.budget import Budget
     from brim.fitting.history import History
     from brim.messages import Message, Role
+    from brim.wire.notes import Note
 
 Outcome = Literal["kept", "clipped", "masked", "summarized", "dropped", "skipped"]
 """`skipped` is for empty replies of a session, which are never sent."""
@@ -89,18 +90,6 @@ class DroppedRun:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A text that tells the model about a gap in the history."""
-
-    text: str
-    tokens: int
-    at: int
-    """The index of the message before which the note is inserted, or whose text it ends."""
-    role: Literal["user", "assistant", "paragraph"]
-    """The role of the inserted message; `paragraph` if the note ends message `at`."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """What is sent of a history, and why the rest is not. All indices are history indices."""
@@ -143,6 +132,12 @@ class Plan:
         if self.server_tokens is not None:
             return self.server_tokens
         return self.tokens if self.calibrated_tokens is None else self.calibrated_tokens
+
+    @property
+    def reply_room(self) -> int:
+        """Tokens of the window that remain for the reply; a count by the server needs no margin."""
+        margin = self.budget.margin if self.server_tokens is None else 0
+        return self.budget.window - self.size - margin
 
     @property
     def fits(self) -> bool:

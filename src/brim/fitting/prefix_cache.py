@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from brim.fitting.planner import Planner
-    from brim.wire.formats import Reader
+    from brim.wire.body_reader import BodyReader
 
 MAX_CONVERSATIONS: Final = 32
 MAX_BYTES: Final = 32_000_000
@@ -64,7 +64,7 @@ class CachedConversation:
 
     __slots__ = ("encoded", "key", "planner", "reader", "size", "tail")
 
-    def __init__(self, key: ConversationKey, planner: Planner, reader: Reader) -> None:
+    def __init__(self, key: ConversationKey, planner: Planner, reader: BodyReader) -> None:
         self.key = key
         self.planner = planner
         self.reader = reader

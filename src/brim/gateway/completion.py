@@ -24,8 +24,8 @@ from brim.gateway.headers import parse_options
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.stream_monitor import StreamMonitor, extract_text, parse_usage_fields, secret_of
 from brim.models.pricing import Usage, cost
+from brim.wire.reply import parse_reported_cost
 from brim.wire.reply_parser import find_error_object
-from brim.wire.usage import parse_reported_cost
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -19,9 +19,10 @@ from brim.errors import BrimError
 from brim.models.pricing import Usage
 from brim.providers import errors
 from brim.providers.stream_hold import StreamHold
-from brim.wire.reply_parser import filter_mappings, find_error_object, parse_reply
+from brim.wire.body_parts import filter_mappings
+from brim.wire.reply import parse_usage
+from brim.wire.reply_parser import find_error_object, parse_reply
 from brim.wire.streams import StreamAccumulator
-from brim.wire.usage import parse_usage
 
 if TYPE_CHECKING:
     from brim.errors import Overflow

@@ -21,7 +21,7 @@ HOUR_CACHE_RATE: Final = 2
 class Usage:
     """Tokens of one or more calls; usages add with `+`.
 
-    `input` includes `cached` and `written`, and `output` includes reasoning. `wire.usage` converts
+    `input` includes `cached` and `written`, and `output` includes reasoning. `wire.reply` converts
     the reports of providers that count them separately.
     """
 

@@ -31,7 +31,7 @@ from brim.session.summaries import (
     shorten_summary,
     truncate_to_tokens,
 )
-from brim.wire.json_copy import copy_json
+from brim.wire.body_parts import copy_json
 from brim.wire.openai_chat import EMPTY_FIELD
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from brim.session.request_log import LoggedRequest, RequestLog
 from brim.session.short_view import ShortView
 from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat
-from brim.wire.json_copy import copy_json
+from brim.wire.body_parts import copy_json
 from brim.wire.notes import entry_mark
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from brim import wire
 from brim.fitting.plan import count_since_trim
 from brim.wire import openai_chat, to_anthropic
+from brim.wire.body_parts import copy_json
 from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, BodyFormat, FormatName
-from brim.wire.json_copy import copy_json
 from brim.wire.reply_parser import NATIVE_FIELDS
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
@@ -50,8 +50,11 @@ class RequestBuilder:
         if self.system:
             messages.insert(0, {"role": self.system_role, "content": self.system})
         shaped = apply_template(messages, self.rules)
-        body = copy_json({**self._build(shaped, plan), **self.options})
-        return dict(wire.lower_reply_limit(body, plan, self._body_format))
+        body = copy_json(self._build(shaped, plan))
+        limited = wire.lower_reply_limit(
+            body, self._body_format, plan.reply_room, plan.budget.reply
+        )
+        return dict(limited)
 
     def find_reply_limit(self, body: Mapping[str, Any]) -> int | None:
         """Return the reply limit of a body, or None if it has none."""
@@ -60,7 +63,11 @@ class RequestBuilder:
 
     def _build(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
         body = self._body_format.build(
-            messages, model=self.model, tools=self.tools, reply=plan.budget.reply
+            messages,
+            model=self.model,
+            reply=plan.budget.reply,
+            tools=self.tools,
+            options=self.options,
         )
         if self.cache_marks and self._body_format is ANTHROPIC:
             body = _add_cache_marks(body, messages, plan)

@@ -16,8 +16,8 @@ from brim.session.ledger import Ledger, SpendingLimits
 from brim.session.summaries import MAX_SUMMARY_CHARS, run_with_summarizer
 from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat, validate_tools
+from brim.wire.body_parts import copy_json
 from brim.wire.formats import FORMATS, FormatName
-from brim.wire.json_copy import copy_json
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -11,7 +11,6 @@ from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES
 
 if TYPE_CHECKING:
     from brim.messages import Message
-    from brim.wire.body_parts import PlanView
     from brim.wire.formats import BodyFormat
 
 
@@ -68,21 +67,15 @@ def min_reply_tokens(body: Mapping[str, Any]) -> int:
 
 
 def lower_reply_limit(
-    body: Mapping[str, Any], plan: PlanView, format: BodyFormat
+    body: Mapping[str, Any], format: BodyFormat, room: int, reply: int
 ) -> Mapping[str, Any]:
-    """Return a body whose output limit is at most the room remaining in the window."""
+    """Return a body whose output limit is at most the room in the window, or the planned reply."""
     for key in format.reply_keys:
         requested = body.get(key)
-        if isinstance(requested, int) and requested > (remaining := _remaining_tokens(plan)):
-            most = max(remaining, plan.budget.reply, min_reply_tokens(body))
+        if isinstance(requested, int) and requested > room:
+            most = max(room, reply, min_reply_tokens(body))
             body = {**body, key: most} if requested > most else body
     return body
-
-
-def _remaining_tokens(plan: PlanView) -> int:
-    """Tokens of the window remaining for output; a count by the server needs no margin."""
-    margin = plan.budget.margin if plan.server_tokens is None else 0
-    return plan.budget.window - plan.size - margin
 
 
 def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:

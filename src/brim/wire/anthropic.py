@@ -12,20 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import MessageError
 from brim.messages import Call, Message, Role
-from brim.wire import body_parts as shared
 from brim.wire.body_parts import (
     MessageBuilder,
-    Position,
-    TurnSpan,
     copy_public,
+    is_text,
+    make_text,
+    read_block_media,
+    replace_texts,
+    require_mapping,
     require_parts,
+    shorten_encrypted,
     strip_private,
+    to_message_error,
     to_text,
 )
-from brim.wire.media_parts import block_media
+from brim.wire.body_reader import BodyReader, Position, TurnGrouper, TurnSpan, find_dropped
 
 if TYPE_CHECKING:
-    from brim.wire.body_parts import PlanView
+    from brim.wire.body_reader import PlanView
 
 Block = Mapping[str, Any]
 
@@ -45,24 +49,20 @@ def is_fittable(body: Mapping[str, Any]) -> bool:
     return not (isinstance(thread, Mapping) and thread.get("previous_message_id"))
 
 
-class Reader:
-    """Reads a growing conversation; each message is read once."""
+class AnthropicReader(BodyReader):
+    """Reads Anthropic messages, each of which may be several turns."""
 
     def __init__(self) -> None:
-        self._joining = shared.TurnGrouper(_find_offered_id, _iter_needed_ids)
-        self._seen = 0
+        super().__init__()
+        self._joining = TurnGrouper(_find_offered_id, _iter_needed_ids)
         self._leading = -1
         """Number of turns before the messages; -1 until something was read."""
-        self._private = False
         self._last: Role = "system"
         """The last role except system; needed while there is thinking that could be dropped."""
         self._thinks = False
         """Whether the last assistant turn has such thinking."""
 
-    def read(self, body: Mapping[str, Any]) -> list[Message] | None:
-        """Return the turns added since the last call; None if they change how earlier turns are
-        read.
-        """
+    def _read(self, body: Mapping[str, Any]) -> list[Message] | None:
         messages, grouped = body["messages"], self._joining.turns
         if len(messages) == self._seen and self._leading >= 0:
             return []
@@ -80,7 +80,6 @@ class Reader:
             self._leading = len(leading)
             turns = leading + turns
         self._seen = len(messages)
-        self._private = self._private or any(map(shared.IS_PRIVATE, turns))
         return turns
 
     def _join(self, source: _Source, index: int) -> int:
@@ -114,10 +113,7 @@ class Reader:
                 self._last = turn.role
         return True
 
-    def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """Return the body to send; unchanged parts are the same objects."""
-        if not plan.is_trimmed and not self._private:
-            return body
+    def _write(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
         source = _Source(body["messages"])
         writing = _BodyWriter(source, self._joining.turns, self._leading, self._private)
         out = {**body, "messages": writing.messages(plan)}
@@ -190,7 +186,7 @@ def _is_plain(block: object) -> bool:
 
 def _check_message(raw: object, index: int) -> None:
     """Raise `MessageError` if it is not a message."""
-    message = shared.require_mapping(raw, index)
+    message = require_mapping(raw, index)
     if not isinstance(message.get("role"), str) or not message["role"]:
         raise MessageError(index, "has no role")
     content = message.get("content")
@@ -201,7 +197,7 @@ def _check_message(raw: object, index: int) -> None:
 def _blocks(message: Block) -> Sequence[Block]:
     content = message.get("content")
     if isinstance(content, str):
-        return [{"type": "text", "text": content}]
+        return [make_text(content)]
     return content or ()
 
 
@@ -223,10 +219,6 @@ def _is_result(block: Block) -> bool:
     return block.get("type") == "tool_result"
 
 
-def _is_text(block: Block) -> bool:
-    return shared.is_text(block, _TEXT)
-
-
 # Reading
 
 
@@ -237,7 +229,7 @@ def _system(body: Mapping[str, Any]) -> list[Message]:
     texts = (system,) if type(system) is str else _texts(system)
     if texts is not None:
         return [Message("system", texts)]
-    parts = MessageBuilder(0, _TEXT, block_media)
+    parts = MessageBuilder(0, _TEXT, read_block_media)
     parts.add_content(system, parts.words)
     return [parts.message("system", () if isinstance(system, str) else system)]
 
@@ -246,7 +238,7 @@ def _read_turn(turn: TurnSpan, source: _Source) -> Message:
     blocks = [source.at(position) for position in turn.positions]
     numbers = list({message: None for message, _ in turn.positions})
     sources = [*map(source.messages.__getitem__, numbers), *blocks]
-    parts = MessageBuilder(numbers[0], _TEXT, block_media)
+    parts = MessageBuilder(numbers[0], _TEXT, read_block_media)
     try:
         if turn.role != "tool":
             _gather(parts, blocks)
@@ -258,7 +250,7 @@ def _read_turn(turn: TurnSpan, source: _Source) -> Message:
         parts.add_content(blocks[0].get("content"), parts.outputs)
         return parts.message("tool", sources, _answered_call_id(blocks[0]))
     except (RecursionError, ValueError) as error:
-        raise shared.to_message_error(error, numbers[0]) from None
+        raise to_message_error(error, numbers[0]) from None
 
 
 def _answered_call_id(block: Block) -> str | None:
@@ -285,7 +277,7 @@ def _thinking_text(block: Block) -> str:
     shown = block.get("thinking")
     if shown:
         return to_text(shown)
-    return shared.shorten_encrypted(to_text(block.get("signature") or block.get("data") or ""))
+    return shorten_encrypted(to_text(block.get("signature") or block.get("data") or ""))
 
 
 def _call(block: Block) -> Call:
@@ -333,7 +325,7 @@ class _BodyWriter:
 
     def _write(self, plan: PlanView) -> None:
         seen = plan.history.messages
-        for index in shared.find_dropped(plan):
+        for index in find_dropped(plan):
             for position in self._positions(index):
                 self._put(position, None)
         for index, after in plan.changed_messages.items():
@@ -402,11 +394,11 @@ def _rewrite_blocks(
     for position, block in zip(positions, blocks, strict=True):
         if block in thoughts and before.thinking and not after.thinking:
             yield position, None
-        elif _is_text(block) and (text := texts.pop(0)) != block["text"]:
+        elif is_text(block) and (text := texts.pop(0)) != block["text"]:
             yield position, {**block, "text": text}
     message = positions[-1][0]
     for number, text in enumerate(filter(None, texts), len(source.blocks(message))):
-        yield (message, number), {"type": "text", "text": text}
+        yield (message, number), make_text(text)
 
 
 def _write_result(block: Block, outputs: Sequence[str]) -> Block:
@@ -414,8 +406,8 @@ def _write_result(block: Block, outputs: Sequence[str]) -> Block:
     content = block.get("content")
     written: str | list[Block] = "".join(outputs)
     if content is not None and not isinstance(content, str):
-        parts, left = shared.replace_texts(content, outputs, _TEXT)
-        written = [*parts, *({"type": "text", "text": text} for text in left)]
+        parts, left = replace_texts(content, outputs, _TEXT)
+        written = [*parts, *map(make_text, left)]
     out = {**block, "content": written or ""}
     if not written and block.get("is_error"):
         del out["is_error"]  # an error without text is rejected

@@ -1,162 +1,21 @@
-"""What the formats share: turns and their positions, private fields, parts of messages.
-
-In chat completions every message is one turn. In other formats a message may contain several turns
-(results, then the user's text), and a turn may consist of several items (reasoning, then calls). A
-`TurnSpan` says which positions of the body belong to a turn.
-"""
+"""What the formats share: fields reserved for brim, parts of messages, media, copies."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, MessageError
-from brim.messages import Message
+from brim.messages import Media, Message
+from brim.tokens.media_tokens import image_size_base64
 
 if TYPE_CHECKING:
-    from brim.messages import Call, Media, Role
+    from brim.messages import Call, Role
 
 Part = Mapping[str, Any]
-Position = tuple[int, int]
-"""The index of a message and of a block in it; the block is -1 if there is none."""
-
-
-@dataclass(slots=True)
-class TurnSpan:
-    """One turn and its positions in the body."""
-
-    role: Role
-    positions: list[Position]
-    message: Message | None = None
-    """The message of the turn, if it was read together with the span."""
-
-
-class NoteView(Protocol):
-    """A text about a gap, before or at the end of turn `at`."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def at(self) -> int: ...
-
-    @property
-    def role(self) -> str: ...
-
-
-class MessagesView(Protocol):
-    @property
-    def messages(self) -> Sequence[Message]: ...
-
-
-class BudgetView(Protocol):
-    @property
-    def window(self) -> int: ...
-
-    @property
-    def reply(self) -> int: ...
-
-    @property
-    def margin(self) -> int: ...
-
-
-class PlanView(Protocol):
-    """What the formats need of a plan to write the body that is sent."""
-
-    @property
-    def history(self) -> MessagesView: ...
-
-    @property
-    def length(self) -> int: ...
-
-    @property
-    def budget(self) -> BudgetView: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def server_tokens(self) -> int | None: ...
-
-    @property
-    def is_trimmed(self) -> bool: ...
-
-    @property
-    def sent_indices(self) -> Sequence[int]: ...
-
-    @property
-    def changed_messages(self) -> Mapping[int, Message]: ...
-
-    @property
-    def notes(self) -> Sequence[NoteView]: ...
-
-
-_PLAIN: Final = frozenset(("type", "text"))
-
-
-class TurnGrouper:
-    """Collects turns one by one and joins those that must not be separated.
-
-    A server-side tool may still be running when the model calls the client's tools: its end is then
-    several turns after its beginning. `offers` returns the id by which other parts can refer to a
-    part, `needs` the ids that it refers to.
-    """
-
-    def __init__(
-        self, offers: Callable[[Part], str | None], needs: Callable[[Part], Iterable[str]]
-    ) -> None:
-        self.turns: list[TurnSpan] = []
-        self._offers = offers
-        self._needs = needs
-        self._home: dict[str, int] = {}
-        """The index of the turn that offers an id."""
-
-    def add(self, turn: TurnSpan, parts: Sequence[Part]) -> int:
-        """Add a turn and its parts; return the index of the first turn that changed."""
-        if len(parts) == 1 and parts[0].keys() == _PLAIN:  # plain text refers to nothing
-            self.turns.append(turn)
-            return len(self.turns) - 1
-        own = {name for part in parts if (name := self._offers(part)) is not None}
-        needed = {name for part in parts for name in self._needs(part)} - own
-        start = min(
-            (self._home[name] for name in needed if name in self._home), default=len(self.turns)
-        )
-        if start < len(self.turns):
-            self._join(start, turn)
-        else:
-            self.turns.append(turn)
-        for name in own:
-            self._home[name] = start
-        return start
-
-    def _join(self, start: int, turn: TurnSpan) -> None:
-        members = [*self.turns[start:], turn]
-        systems = [member for member in members if member.role == "system"]
-        spoken = [member.positions for member in members if member.role != "system"]
-        self.turns[start:] = [TurnSpan("assistant", [*chain(*spoken)]), *systems]
-        self._home = {name: min(position, start) for name, position in self._home.items()}
-
-
-def to_message_error(error: Exception, index: int) -> Exception:
-    """Return the error to raise for a message that cannot even be dumped as JSON."""
-    if isinstance(error, InputError):
-        return error
-    return MessageError(index, "contains itself, or is nested too deeply")
-
-
-def find_dropped(plan: PlanView) -> set[int]:
-    """Return the indices of the turns that are not sent."""
-    return set(range(plan.length)).difference(plan.sent_indices)
-
 
 # Fields reserved for brim
-
-IS_PRIVATE: Final = attrgetter("private")
-"""Whether the source of a `Message` has reserved fields."""
 
 
 _COMMON_FIELDS: Final = frozenset(
@@ -238,12 +97,12 @@ class MessageBuilder:
             extras=tuple(self.extras),
             # A compaction replaces all earlier content, so it must not be dropped too.
             pin=any(part.get("_pin") or part.get("type") == "compaction" for part in sources),
-            priority=_max_priority(sources, self.index) if private else 0,
+            priority=find_priority(sources, self.index) if private else 0,
             private=private,
         )
 
 
-def _max_priority(sources: Iterable[Part], index: int) -> int:
+def find_priority(sources: Iterable[Part], index: int) -> int:
     """Return the highest priority of the sources of a turn."""
     given = [source["_priority"] for source in sources if "_priority" in source]
     for value in given:
@@ -252,6 +111,13 @@ def _max_priority(sources: Iterable[Part], index: int) -> int:
                 index, f"_priority must be a whole number, but is {describe_type(value)}"
             )
     return max(given, default=0)
+
+
+def to_message_error(error: Exception, index: int) -> Exception:
+    """Return the error to raise for a message that cannot even be dumped as JSON."""
+    if isinstance(error, InputError):
+        return error
+    return MessageError(index, "contains itself, or is nested too deeply")
 
 
 def describe_type(value: object) -> str:
@@ -281,6 +147,18 @@ def require_parts(content: object, index: int, name: str) -> Sequence[Part]:
     return content
 
 
+def get_mapping(fields: Part, name: str) -> Part:
+    """Return the value of a field if it is a mapping, otherwise an empty one."""
+    inner = fields.get(name)
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def filter_mappings(values: object) -> list[Part]:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        return []
+    return [value for value in values if isinstance(value, Mapping)]
+
+
 def replace_texts(
     parts: Iterable[Part], texts: Iterable[str], kinds: Collection[str]
 ) -> tuple[list[Part], list[str]]:
@@ -298,7 +176,11 @@ def replace_texts(
     return out, [text for text in left if text]
 
 
-def is_text(part: Part, kinds: Collection[str]) -> bool:
+def make_text(text: str) -> Part:
+    return {"type": "text", "text": text}
+
+
+def is_text(part: Part, kinds: Collection[str] = ("text",)) -> bool:
     return part.get("type") in kinds and isinstance(part.get("text"), str)
 
 
@@ -339,3 +221,100 @@ def shorten_encrypted(text: str) -> str:
     safe estimate.
     """
     return text[: len(text) // 3]
+
+
+# Images, audio and files: what is known without downloading them
+
+
+def read_image(source: object) -> Media:
+    """Return the image of a chat message; only a data URL contains its size."""
+    url, detail = source, ""
+    if isinstance(source, Mapping):
+        url, detail = source.get("url"), str(source.get("detail") or "")
+    if not isinstance(url, str) or not url.startswith("data:"):
+        return Media("image", detail=detail)
+    return read_image_data(url.partition(",")[2], detail)
+
+
+def read_image_data(data: str, detail: str = "") -> Media:
+    """Return an image whose base64 data is in the request."""
+    width, height = image_size_base64(data) or (0, 0)
+    return Media("image", width, height, detail, _count_bytes(data))
+
+
+def read_audio(source: object) -> Media:
+    data = source.get("data") if isinstance(source, Mapping) else None
+    return Media("audio", size=_count_bytes(data))
+
+
+def read_file(source: object) -> Media:
+    data = source.get("file_data") if isinstance(source, Mapping) else None
+    return Media("file", size=_count_bytes(data))
+
+
+def read_block_media(block: Part) -> Media | None:
+    """Return the image or file of an Anthropic block; None if it has none."""
+    source = block.get("source")
+    if not isinstance(source, Mapping):
+        return None
+    data = source.get("data")
+    match block.get("type"), source.get("type"):
+        case "image", "base64" if isinstance(data, str):
+            return read_image_data(data)
+        case "image", _:
+            return read_image(source)
+        case "document", "base64" | "url" | "file":
+            return Media("file", size=_count_bytes(data))
+        case _:
+            return None  # a plain-text document counts as text
+
+
+def read_input_media(part: Part) -> Media | None:
+    """Return the image, audio or file of a part of the Responses API; None if it has none."""
+    match part.get("type"):
+        case "input_image" | "computer_screenshot":
+            return read_image({"url": part.get("image_url"), "detail": part.get("detail")})
+        case "input_file":
+            return read_file(part)
+        case "input_audio":
+            return read_audio(part.get("input_audio"))
+        case _:
+            return None
+
+
+def _count_bytes(data: object) -> int:
+    return len(data) * 3 // 4 if isinstance(data, str) else 0
+
+
+# Copies of JSON data
+
+
+_IMMUTABLE: Final = frozenset((str, int, float, bool, type(None)))
+
+
+def copy_json(value: Any) -> Any:
+    """Return a deep copy of JSON data. Mappings become dicts, and tuples become lists.
+
+    Types are compared by identity first: `python -m benchmarks.speed` copies whole histories.
+    """
+    kind = value.__class__
+    if kind is dict:
+        return {
+            key: item if item.__class__ in _IMMUTABLE else copy_json(item)
+            for key, item in value.items()
+        }
+    if kind is list or isinstance(value, list | tuple):
+        return [item if item.__class__ in _IMMUTABLE else copy_json(item) for item in value]
+    if kind in _IMMUTABLE:
+        return value
+    return copy_json(dict(value)) if isinstance(value, Mapping) else value
+
+
+def check_depth(value: object) -> None:
+    """Raise `InputError` if a value cannot be written as JSON because it is nested too deeply."""
+    try:
+        copy_json(value)
+    except RecursionError:
+        raise InputError(
+            "The messages contain themselves or are nested too deeply. Pass plain JSON data."
+        ) from None

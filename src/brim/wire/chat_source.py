@@ -10,7 +10,7 @@ from typing import Any
 
 from brim.messages import Message
 from brim.wire import openai_chat
-from brim.wire.body_parts import Part, copy_public, to_text
+from brim.wire.body_parts import Part, copy_public, is_text, make_text, to_text
 
 _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+)[^,]*;base64,(.*)", re.DOTALL)
 
@@ -42,7 +42,7 @@ class ChatTurn:
         parts = [_to_part(part) for part in given]
         name = self.raw.get("name")
         if isinstance(name, str) and self.message.role in ("user", "other"):
-            return [_text_part(f"[name: {name}]"), *parts]
+            return [make_text(f"[name: {name}]"), *parts]
         return parts
 
     @property
@@ -104,27 +104,19 @@ def _find_custom_calls(raw: Part, number: int) -> list[bool]:
 # Parts
 
 
-def _text_part(text: str) -> Part:
-    return {"type": "text", "text": text}
-
-
 def _to_part(given: object) -> Part:
     match given:
         case str():
-            return _text_part(given)
+            return make_text(given)
         case Mapping():
             return copy_public(given)
         case _:
-            return _text_part(to_text(given))
+            return make_text(to_text(given))
 
 
 def is_blank(part: Part) -> bool:
     """Whether a part is text without visible characters, which providers reject."""
     return is_text(part) and not part["text"].strip()
-
-
-def is_text(part: Part) -> bool:
-    return part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def parse_data_url(url: object) -> tuple[str, str] | None:

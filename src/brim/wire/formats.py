@@ -10,49 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.wire import anthropic, openai_chat, openai_responses
 
 if TYPE_CHECKING:
-    from brim.messages import Message
-    from brim.wire.body_parts import PlanView
+    from brim.wire.body_reader import BodyReader
 
 FormatName = Literal["openai", "anthropic", "responses"]
-
-
-class Reader(Protocol):
-    """Reads a growing conversation; each message is read once."""
-
-    def read(self, body: Mapping[str, Any]) -> list[Message] | None:
-        """Return the turns added since the last call; None if they change how earlier turns are
-        read.
-
-        After None, the reader is unusable: a new one must read the whole body.
-        """
-
-    def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """Return the body to send according to a plan; `body` is the one that was read last.
-
-        It is the same object if the plan changes nothing.
-        """
-
-
-class BodyBuilder(Protocol):
-    """Builds the body of a request from turns in the chat shape."""
-
-    def __call__(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        model: str | None,
-        reply: int,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> dict[str, Any]:
-        """Return a body, which may share objects with the messages and tools.
-
-        `reply` is the maximum number of output tokens, for formats that require one.
-        """
+_NO_OPTIONS: Final[Mapping[str, object]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,49 +39,35 @@ class BodyFormat:
     """The field of separate system text; empty if the format has none."""
     reply_keys: tuple[str, ...]
     """The fields of the maximum number of output tokens; all servers support the last one."""
-    create_reader: Callable[[], Reader]
+    create_reader: Callable[[], BodyReader]
     is_fittable: Callable[[Mapping[str, Any]], bool]
     """Whether a body contains the whole conversation, none of it kept by the server."""
-    build: BodyBuilder
+    builder: str
+    """The module that builds bodies, imported on first use: `fit` builds none."""
 
     @property
     def versioned_path(self) -> str:
         return f"/v1{self.path}"
 
+    def build(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        model: str | None,
+        reply: int,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, object] = _NO_OPTIONS,
+    ) -> dict[str, Any]:
+        """Return the body of a request for turns in the chat shape; it may share their objects.
 
-def _build_chat(
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    model: str | None,
-    reply: int,  # noqa: ARG001 - the server has a default
-    tools: Sequence[Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    fields = {"messages": messages, "model": model, "tools": tools}
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _build_anthropic(
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    model: str | None,
-    reply: int,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    from brim.wire import to_anthropic  # on first use: `fit` does not build bodies
-
-    return to_anthropic.build(messages, model=model or "", tools=tools, max_tokens=reply)
-
-
-def _build_responses(
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    model: str | None,
-    reply: int,  # noqa: ARG001 - the server has a default
-    tools: Sequence[Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    from brim.wire import to_responses
-
-    return to_responses.build(messages, model=model or "", tools=tools)
+        `reply` is the maximum number of output tokens, for formats that require one. `options` are
+        added to the body unchanged.
+        """
+        module = import_module(self.builder)
+        body: dict[str, Any] = module.build(
+            messages, model=model, reply=reply, tools=tools, options=options
+        )
+        return body
 
 
 CHAT: Final = BodyFormat(
@@ -125,9 +78,9 @@ CHAT: Final = BodyFormat(
     messages_key="messages",
     system_key="",
     reply_keys=("max_completion_tokens", "max_tokens"),
-    create_reader=openai_chat.Reader,
+    create_reader=openai_chat.ChatReader,
     is_fittable=openai_chat.is_fittable,
-    build=_build_chat,
+    builder="brim.wire.openai_chat",
 )
 ANTHROPIC: Final = BodyFormat(
     "anthropic",
@@ -137,9 +90,9 @@ ANTHROPIC: Final = BodyFormat(
     messages_key="messages",
     system_key="system",
     reply_keys=("max_tokens",),
-    create_reader=anthropic.Reader,
+    create_reader=anthropic.AnthropicReader,
     is_fittable=anthropic.is_fittable,
-    build=_build_anthropic,
+    builder="brim.wire.to_anthropic",
 )
 RESPONSES: Final = BodyFormat(
     "responses",
@@ -149,9 +102,9 @@ RESPONSES: Final = BodyFormat(
     messages_key="input",
     system_key="instructions",
     reply_keys=("max_output_tokens",),
-    create_reader=openai_responses.Reader,
+    create_reader=openai_responses.ResponsesReader,
     is_fittable=openai_responses.is_fittable,
-    build=_build_responses,
+    builder="brim.wire.to_responses",
 )
 
 FORMATS: Final[Mapping[FormatName, BodyFormat]] = {

@@ -7,8 +7,22 @@ make the number in the mark wrong.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A text that tells the model about a gap in the history."""
+
+    text: str
+    tokens: int
+    at: int
+    """The index of the message before which the note is inserted, or whose text it ends."""
+    role: Literal["user", "assistant", "paragraph"]
+    """The role of the inserted message; `paragraph` if the note ends message `at`."""
+
 
 # Marks
 

@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import MessageError
 from brim.messages import Call, Message, Role
 from brim.wire.body_parts import (
-    IS_PRIVATE,
     copy_public,
     describe_type,
+    find_priority,
+    is_private,
+    make_text,
+    read_audio,
+    read_file,
+    read_image,
     require_mapping,
     to_message_error,
     to_text,
 )
-from brim.wire.media_parts import audio, file, image
+from brim.wire.body_reader import BodyReader
 
 if TYPE_CHECKING:
     from brim.messages import Media
-    from brim.wire.body_parts import PlanView
+    from brim.wire.body_reader import PlanView
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
@@ -48,28 +53,16 @@ def is_fittable(_: Mapping[str, Any]) -> bool:
     return True
 
 
-class Reader:
-    """Reads a growing conversation; each message is read once."""
+class ChatReader(BodyReader):
+    """Reads chat completions: every message is one turn."""
 
-    def __init__(self) -> None:
-        self._seen = 0
-        self._private = False
-
-    def read(self, body: Mapping[str, Any]) -> list[Message]:
-        """Return the messages added since the last call."""
+    def _read(self, body: Mapping[str, Any]) -> list[Message]:
         messages, start = body["messages"], self._seen
-        if len(messages) == start:
-            return []
         self._seen = len(messages)
-        new = [read_message(messages[index], index) for index in range(start, self._seen)]
-        self._private = self._private or any(map(IS_PRIVATE, new))
-        return new
+        return [read_message(messages[index], index) for index in range(start, self._seen)]
 
-    def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """Return the body to send; unchanged parts are the same objects."""
-        if not plan.is_trimmed and not self._private:
-            return body
-        return apply(body, plan)
+    def _write(self, body: Mapping[str, Any], plan: PlanView) -> dict[str, Any]:
+        return {**body, "messages": apply_to_messages(body["messages"], plan)}
 
 
 def read_message(given: object, index: int) -> Message:
@@ -96,12 +89,12 @@ def _read_fields(raw: Mapping[str, Any], name: str, role: Role, index: int) -> M
     if role == "user" and (output := raw.get(OUTPUT_FIELD)):
         outputs, extras = (f"{OUTPUT_HEADING}\n{to_text(output)}",), (*extras, BLANK_LINE)
     calls = _calls(raw, index) if role == "assistant" else ()
-    answers = _answered_call_id(raw) if result else None
+    answers = find_answered_id(raw) if result else None
     if raw.keys() <= _COMMON:
         return Message(role, words, outputs, (), calls, answers, media, extras)
     thinking = tuple(to_text(raw[field]) for field in THINKING if raw.get(field))
-    pin, priority = bool(raw.get("_pin")), _priority(raw, index)
-    private = any(str(key).startswith("_") for key in raw)
+    pin, priority = bool(raw.get("_pin")), find_priority((raw,), index)
+    private = is_private(raw)
     if raw.get(EMPTY_FIELD):
         return Message(role, private=True, skipped=True)
     return Message(
@@ -133,11 +126,11 @@ def _content(
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
             case {"type": "image_url", "image_url": source}:
-                media.append(image(source))
+                media.append(read_image(source))
             case {"type": "input_audio", "input_audio": source}:
-                media.append(audio(source))
+                media.append(read_audio(source))
             case {"type": "file", "file": source}:
-                media.append(file(source))
+                media.append(read_file(source))
             case _:
                 extras.append(to_text(part))
     return tuple(texts), tuple(media), tuple(extras)
@@ -165,23 +158,9 @@ def _legacy_call(call: Mapping[str, Any]) -> Call:
     return Call(name, name, to_text(call.get("arguments", "")))
 
 
-def _answered_call_id(raw: Mapping[str, Any]) -> str | None:
+def find_answered_id(raw: Mapping[str, Any]) -> str | None:
     answered = raw.get("name") if raw["role"] == "function" else raw.get("tool_call_id")
     return None if answered is None else str(answered)
-
-
-def _priority(raw: Mapping[str, Any], index: int) -> int:
-    priority = raw.get("_priority", 0)
-    if not isinstance(priority, int):
-        raise MessageError(
-            index, f"_priority must be a whole number, but is {describe_type(priority)}"
-        )
-    return priority
-
-
-def apply(body: Mapping[str, Any], plan: PlanView) -> dict[str, Any]:
-    """Return the body to send; unchanged parts are the same objects."""
-    return {**body, "messages": apply_to_messages(body["messages"], plan)}
 
 
 def apply_to_messages(
@@ -209,6 +188,20 @@ def _restore_fields(
     return {**written, **{key: raw[key] for key in keep if key in raw}} if keep else written
 
 
+def build(
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    model: str | None,
+    reply: int,  # noqa: ARG001 - the server has a default
+    tools: Sequence[Mapping[str, Any]] | None,
+    options: Mapping[str, object],
+) -> dict[str, Any]:
+    """Return the body of a request for these turns."""
+    fields = {"messages": messages, "model": model, "tools": tools}
+    known = {key: value for key, value in fields.items() if value is not None}
+    return {**known, **options}
+
+
 def render_outgoing(raw: Mapping[str, Any], message: Message) -> dict[str, Any]:
     """Return a message without reserved fields, its command output before its text."""
     out = copy_public(raw)
@@ -218,7 +211,7 @@ def render_outgoing(raw: Mapping[str, Any], message: Message) -> dict[str, Any]:
         if content is None or isinstance(content, str):
             out["content"] = BLANK_LINE.join(filter(None, (before, content)))
         else:
-            out["content"] = [{"type": "text", "text": before}, *content] if before else content
+            out["content"] = [make_text(before), *content] if before else content
     return out
 
 
@@ -263,4 +256,4 @@ def _rewrite_parts(parts: Sequence[Any], texts: Sequence[str]) -> list[Any]:
                     out.append({**part, "text": text})
             case _:
                 out.append(part)
-    return out + [{"type": "text", "text": text} for text in left]
+    return out + [make_text(text) for text in left]

@@ -11,13 +11,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, MessageError
 from brim.messages import Call, Message, Role
-from brim.wire import body_parts as shared
-from brim.wire.body_parts import MessageBuilder, TurnSpan, dump_opaque, strip_private, to_text
-from brim.wire.media_parts import image_data, input_media
+from brim.wire.body_parts import (
+    MessageBuilder,
+    dump_opaque,
+    is_text,
+    read_image_data,
+    read_input_media,
+    replace_texts,
+    require_mapping,
+    strip_private,
+    to_message_error,
+    to_text,
+)
+from brim.wire.body_reader import BodyReader, TurnGrouper, TurnSpan, find_dropped
 from brim.wire.notes import gap_note
 
 if TYPE_CHECKING:
-    from brim.wire.body_parts import PlanView
+    from brim.wire.body_reader import PlanView
 
 Item = Mapping[str, Any]
 
@@ -47,25 +57,21 @@ def has_references(body: Mapping[str, Any]) -> bool:
     )
 
 
-class Reader:
-    """Reads a growing conversation; each item is read once."""
+class ResponsesReader(BodyReader):
+    """Reads items of OpenAI responses, several of which may be one turn."""
 
     def __init__(self) -> None:
-        self._joining = shared.TurnGrouper(_find_offered_id, _iter_needed_ids)
+        super().__init__()
+        self._joining = TurnGrouper(_find_offered_id, _iter_needed_ids)
         self._turns: list[TurnSpan] = []
-        self._seen = 0
         self._leading = -1
         """Number of turns before the items; -1 until something was read."""
-        self._private = False
         self._last: Role = "system"
         """The role of the last item."""
         self._refers = False
         """Whether calls of the last assistant turn may be kept by the server."""
 
-    def read(self, body: Mapping[str, Any]) -> list[Message] | None:
-        """Return the turns added since the last call; None if they change how earlier turns are
-        read.
-        """
+    def _read(self, body: Mapping[str, Any]) -> list[Message] | None:
         leading = _instructions(body) if self._leading < 0 else []
         given = body.get("input")
         if given is None:
@@ -80,7 +86,6 @@ class Reader:
             return None
         self._seen = len(items)
         self._leading = max(self._leading, len(leading))
-        self._private = self._private or any(map(shared.IS_PRIVATE, turns))
         return leading + turns
 
     def _group(self, items: Sequence[Item]) -> bool:
@@ -133,10 +138,9 @@ class Reader:
                 messages[caller] = _add_call(messages[caller], message.answers)
         return True
 
-    def apply(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
-        """Return the body to send; unchanged parts are the same objects."""
+    def _write(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
         items = body.get("input")
-        if items is None or isinstance(items, str) or not (plan.is_trimmed or self._private):
+        if items is None or isinstance(items, str):
             return body
         written = self._written(items, plan)
         out: list[Item] = []
@@ -148,7 +152,7 @@ class Reader:
         """Return the replacements of items that are not sent unchanged."""
         seen = plan.history.messages
         written: dict[int, list[Item]] = {}
-        for index in shared.find_dropped(plan):
+        for index in find_dropped(plan):
             written.update((position, []) for position in self._positions(index))
         for index in plan.sent_indices if self._private else ():
             if seen[index].private:
@@ -189,7 +193,7 @@ def _items(given: object, start: int) -> Sequence[Item]:
     if not isinstance(given, Sequence):
         raise InputError(f"`input` must be text or a list of items, not {type(given).__name__}")
     for index in range(start, len(given)):
-        shared.require_mapping(given[index], index)
+        require_mapping(given[index], index)
     return given
 
 
@@ -251,7 +255,7 @@ def _iter_needed_ids(item: Item) -> Iterator[str]:
 
 def _read_turn(turn: TurnSpan, items: Sequence[Item]) -> Message:
     own = [items[index] for index, _ in turn.positions]
-    parts = MessageBuilder(turn.positions[0][0], _TEXT, input_media)
+    parts = MessageBuilder(turn.positions[0][0], _TEXT, read_input_media)
     try:
         if turn.role != "tool":
             _gather(parts, own)
@@ -260,7 +264,7 @@ def _read_turn(turn: TurnSpan, items: Sequence[Item]) -> Message:
         _gather(parts, own[1:])
         return parts.message("tool", own, _answered_call_id(own[0]))
     except (RecursionError, ValueError) as error:
-        raise shared.to_message_error(error, parts.index) from None
+        raise to_message_error(error, parts.index) from None
 
 
 def _gather(parts: MessageBuilder, items: Sequence[Item]) -> None:
@@ -272,7 +276,7 @@ def _gather(parts: MessageBuilder, items: Sequence[Item]) -> None:
         elif call and call.id not in answered:
             parts.calls.append(call)
         elif item.get("type") == "image_generation_call" and item.get("result"):
-            parts.media.append(image_data(to_text(item["result"])))
+            parts.media.append(read_image_data(to_text(item["result"])))
         else:
             parts.extras.append(dump_opaque(item))
 
@@ -348,13 +352,13 @@ def _texts(item: Item) -> list[str]:
     content = item.get("content") if _is_message(item) else None
     if isinstance(content, str):
         return [content]
-    return [part["text"] for part in content or () if shared.is_text(part, _TEXT)]
+    return [part["text"] for part in content or () if is_text(part, _TEXT)]
 
 
 def _replace_words(item: Item, texts: Sequence[str]) -> Item:
     if isinstance(item["content"], str):
         return {**item, "content": texts[0]}
-    return {**item, "content": shared.replace_texts(item["content"], texts, _TEXT)[0]}
+    return {**item, "content": replace_texts(item["content"], texts, _TEXT)[0]}
 
 
 def _replace_output(item: Item, texts: Sequence[str]) -> Item:
@@ -362,7 +366,7 @@ def _replace_output(item: Item, texts: Sequence[str]) -> Item:
     if output is None or isinstance(output, str):
         return {**item, "output": "".join(texts)}
     given = [output] if isinstance(output, Mapping) else output
-    parts, left = shared.replace_texts(given, texts, _TEXT)
+    parts, left = replace_texts(given, texts, _TEXT)
     return {**item, "output": [*parts, *_input_texts(left)] or ""}
 
 

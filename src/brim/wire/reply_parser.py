@@ -12,10 +12,15 @@ from typing import Any, Final
 
 from brim.errors import InputError, InvalidResponseError
 from brim.wire import openai_chat
-from brim.wire.body_parts import Part, copy_public, shorten_encrypted, to_text
+from brim.wire.body_parts import (
+    Part,
+    copy_public,
+    filter_mappings,
+    shorten_encrypted,
+    to_text,
+)
 from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
-from brim.wire.reply import Reply
-from brim.wire.usage import parse_reported_cost, parse_usage
+from brim.wire.reply import Reply, parse_reported_cost, parse_usage
 
 ANTHROPIC_FIELD: Final = "_anthropic"
 RESPONSES_FIELD: Final = "_responses"
@@ -349,20 +354,9 @@ def _require_mapping(value: object, what: str) -> Part:
     return value
 
 
-def filter_mappings(values: object) -> list[Part]:
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        return []
-    return [value for value in values if isinstance(value, Mapping)]
-
-
 def has_valid_arguments(reply: Reply) -> bool:
     """Whether all arguments are valid JSON; those of an interrupted stream may not be."""
-    try:
-        for call in reply.calls:
-            json.loads(call.arguments or "{}")
-    except (RecursionError, ValueError):
-        return False
-    return True
+    return all(is_json(call.arguments) for call in reply.calls)
 
 
 def _error_message(error: Part) -> str:

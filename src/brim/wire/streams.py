@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from brim.wire.body_parts import Part, to_text
+from brim.wire.body_parts import Part, filter_mappings, get_mapping, to_text
 from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
 from brim.wire.reply import Reply
 from brim.wire.reply_parser import (
     ARGUMENTS_FIELD,
-    filter_mappings,
     find_error_object,
     join_item_text,
     parse_arguments,
@@ -144,13 +143,13 @@ class _ChatAccumulator:
     def add(self, event: Part) -> _Delta:
         choice = _first_choice(event.get("choices"))
         self.has_begun = self.has_begun or bool(choice)
-        usages = [event.get("usage"), choice.get("usage"), _inner(event, "x_groq").get("usage")]
+        usages = (holder.get("usage") for holder in (event, choice, get_mapping(event, "x_groq")))
         fields = {"usage": next(filter(None, usages), None)}
         fields |= {key: event.get(key) for key in ("model", "timings")}
         self._beside |= {key: value for key, value in fields.items() if value}
         if choice.get("finish_reason"):
             self._finish, self.is_whole = choice["finish_reason"], True
-        return self._add(_inner(choice, "delta"))
+        return self._add(get_mapping(choice, "delta"))
 
     def _add(self, delta: Part) -> _Delta:
         text, thought = self._add_content(delta.get("content"))
@@ -189,7 +188,7 @@ class _ChatAccumulator:
     def _call_of(self, piece: Part) -> _StreamedCall:
         """Return the call that a piece continues; its index may be missing, or always the same."""
         index, name = piece.get("index"), piece.get("id")
-        begins = bool(name and _inner(piece, "function").get("name"))
+        begins = bool(name and get_mapping(piece, "function").get("name"))
         if isinstance(index, int):
             same = (call for call in reversed(self._calls) if call.index == index)
             found = next(same, None)
@@ -226,7 +225,7 @@ class _StreamedCall:
         self._beside: dict[str, Any] = {}
 
     def add(self, piece: Part) -> None:
-        function = _inner(piece, "function") or _inner(piece, "custom")
+        function = get_mapping(piece, "function") or get_mapping(piece, "custom")
         self.id = self.id or to_text(piece.get("id") or "")
         self._name = self._name or to_text(function.get("name") or "")
         self._arguments.append(to_text(function.get("arguments") or function.get("input") or ""))
@@ -283,14 +282,14 @@ class _AnthropicAccumulator:
         place = index if isinstance(index, int) else len(self._blocks)
         match event.get("type"):
             case "message_start":
-                self._message = {**_inner(event, "message")}
+                self._message = {**get_mapping(event, "message")}
                 self._add_usage(self._message)
             case "content_block_start":
-                return self._begin(place, _inner(event, "content_block"))
+                return self._begin(place, get_mapping(event, "content_block"))
             case "content_block_delta":
-                return self._go_on(place, _inner(event, "delta"))
+                return self._go_on(place, get_mapping(event, "delta"))
             case "message_delta":
-                self._message |= _inner(event, "delta")
+                self._message |= get_mapping(event, "delta")
                 self._add_usage(event)
                 self.is_whole = self.is_whole or bool(self._message.get("stop_reason"))
             case "message_stop":
@@ -299,7 +298,7 @@ class _AnthropicAccumulator:
 
     def _add_usage(self, event: Part) -> None:
         """Update the counts; those that a later event omits are kept."""
-        usage = _inner(event, "usage")
+        usage = get_mapping(event, "usage")
         self._usage |= {key: value for key, value in usage.items() if value is not None}
 
     def _begin(self, place: int, block: Part) -> _Delta:
@@ -382,7 +381,7 @@ class _ResponsesAccumulator:
     def add(self, event: Part) -> _Delta:
         kind, index = event.get("type"), event.get("output_index")
         place = index if isinstance(index, int) else max(self._items, default=0)
-        response, item = _inner(event, "response"), _inner(event, "item")
+        response, item = get_mapping(event, "response"), get_mapping(event, "item")
         self._response |= {key: value for key, value in response.items() if value is not None}
         if kind in _TERMINAL:
             return self._end(response)
@@ -446,11 +445,6 @@ def _append_text(item: Part, kind: str, number: int, text: str) -> Part:
 
 
 # Reading untrusted values
-
-
-def _inner(fields: Part, name: str) -> Part:
-    inner = fields.get(name)
-    return inner if isinstance(inner, Mapping) else {}
 
 
 def _text(value: object) -> str:

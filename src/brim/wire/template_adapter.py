@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from brim.wire.body_parts import to_text
+from brim.wire.body_parts import make_text, to_text
 from brim.wire.notes import (
     CONVERSATION_CONTINUES,
     INTERRUPTED,
@@ -21,7 +21,7 @@ from brim.wire.notes import (
     RESULTS_ABOVE,
     SYSTEM_HEADING,
 )
-from brim.wire.openai_chat import THINKING
+from brim.wire.openai_chat import THINKING, find_answered_id
 from brim.wire.template_rules import NINE_CHARACTERS, Raw, TemplateRules
 
 MAX_ROLE_LENGTH: Final = 20
@@ -87,7 +87,7 @@ def _to_known_role(turn: Raw) -> Raw:
             return {
                 **_without(turn, "name"),
                 "role": "tool",
-                "tool_call_id": _answered_call_id(turn),
+                "tool_call_id": find_answered_id(turn),
             }
         case role:
             return _as_user(turn, f"[{_NOT_PLAIN.sub('', role)[:MAX_ROLE_LENGTH]}]")
@@ -98,7 +98,7 @@ def _as_user(turn: Raw, heading: str) -> Raw:
     if content is None or isinstance(content, str):
         content = f"{heading}\n{content}" if content else heading
     else:
-        content = [_text_part(heading), *content]
+        content = [make_text(heading), *content]
     return {**turn, "role": "user", "content": content}
 
 
@@ -124,11 +124,6 @@ def _id(call: Raw) -> str:
     return str(call.get("id", ""))
 
 
-def _answered_call_id(turn: Raw) -> str | None:
-    answered = turn.get("name" if turn["role"] == "function" else "tool_call_id")
-    return None if answered is None else str(answered)
-
-
 class _Step:
     """A calling turn, its results, and unrelated turns between them."""
 
@@ -146,7 +141,7 @@ class _Step:
         """Add a turn inside the step; return False if the step is over."""
         if not self.pending or _normalize_role(turn) not in ("tool", "system"):
             return False
-        name = _answered_call_id(turn) if _normalize_role(turn) == "tool" else None
+        name = find_answered_id(turn) if _normalize_role(turn) == "tool" else None
         if name in self.pending:
             self.pending.remove(name)
             self.results.append(turn)
@@ -161,7 +156,7 @@ class _Step:
         left = list(self.results)
         found: list[tuple[Raw, Raw | None]] = []
         for call in self.calls:
-            result = next((turn for turn in left if _answered_call_id(turn) == _id(call)), None)
+            result = next((turn for turn in left if find_answered_id(turn) == _id(call)), None)
             if result is not None:
                 left.remove(result)
             found.append((call, result))
@@ -241,14 +236,10 @@ def _fold_call(call: Raw, result: Raw | None) -> Any:
     if isinstance(content, str):
         lines.append(content)
     text = "\n".join(line for line in lines if line)
-    return text if content is None or isinstance(content, str) else [_text_part(text), *content]
+    return text if content is None or isinstance(content, str) else [make_text(text), *content]
 
 
 # Merging
-
-
-def _text_part(text: str) -> Raw:
-    return {"type": "text", "text": text}
 
 
 def _join_contents(contents: Iterable[Any]) -> Any:
@@ -263,7 +254,7 @@ def _join_contents(contents: Iterable[Any]) -> Any:
 
 
 def _parts(content: Any) -> list[Any]:
-    return [_text_part(content)] if isinstance(content, str) else list(content)
+    return [make_text(content)] if isinstance(content, str) else list(content)
 
 
 def _merge_turns(turns: Sequence[Raw]) -> Raw:
@@ -357,7 +348,7 @@ def make_short_id(name: str, attempt: int = 0) -> str:
 
 def _shorten_ids(turns: list[Raw]) -> list[Raw]:
     given = [_id(call) for turn in turns for call in _calls(turn)]
-    given += [_answered_call_id(turn) or "" for turn in turns if turn["role"] == "tool"]
+    given += [find_answered_id(turn) or "" for turn in turns if turn["role"] == "tool"]
     names = _choose_short_ids(given)
     return [_rename_ids(turn, names) for turn in turns] if names else turns
 
@@ -380,7 +371,7 @@ def _choose_short_ids(given: Iterable[str]) -> dict[str, str]:
 
 def _rename_ids(turn: Raw, names: Mapping[str, str]) -> Raw:
     if turn["role"] == "tool":
-        name = _answered_call_id(turn) or ""
+        name = find_answered_id(turn) or ""
         return {**turn, "tool_call_id": names[name]} if name in names else turn
     calls = (turn.get("tool_calls") or ()) if turn["role"] == "assistant" else ()
     if not any(_id(call) in names for call in calls):

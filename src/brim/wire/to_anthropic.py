@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from brim.wire.body_parts import Part, copy_public
+from brim.wire.body_parts import Part, copy_public, is_text, make_text
 from brim.wire.chat_source import (
     ChatTurn,
     assign_call_ids,
     describe_unsupported,
     is_blank,
-    is_text,
     parse_data_url,
     split_system,
 )
@@ -34,25 +33,25 @@ _INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 def build(
     messages: Sequence[Mapping[str, Any]],
     *,
-    model: str,
-    max_tokens: int,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    **options: Any,
+    model: str | None,
+    reply: int,
+    tools: Sequence[Mapping[str, Any]] | None,
+    options: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Return the body of a request for these turns; `options` are added to it unchanged.
+    """Return the body of a request for these turns.
 
     Leading system turns become the system text, later ones user text. Consecutive turns of one role
     become one message. An assistant turn that came from Anthropic is sent back as its original
     blocks (from `_anthropic`), except where it was changed or trimmed since.
     """
     head, sent = _build_messages(messages)
-    body: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+    body: dict[str, Any] = {"model": model or "", "max_tokens": reply}
     if system := [block for turn in head for block in _texts(turn)]:
         body["system"] = system
     body["messages"] = [{"role": turn.role, "content": turn.blocks} for turn in sent]
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
-    return body | options
+    return {**body, **options}
 
 
 def find_message_index(messages: Sequence[Mapping[str, Any]], index: int) -> int | None:
@@ -105,7 +104,7 @@ def _build_messages(
         else:
             sent.append(_OutgoingMessage(role, blocks, turn.index))
     if sent and sent[0].role == "assistant":
-        sent.insert(0, _OutgoingMessage("user", [_text(CONVERSATION_CONTINUES)], sent[0].first))
+        sent.insert(0, _OutgoingMessage("user", [make_text(CONVERSATION_CONTINUES)], sent[0].first))
     return head, _strip_prefill(_add_missing_results(sent, len(messages)))
 
 
@@ -150,7 +149,7 @@ def _build_blocks(turn: ChatTurn) -> list[Part]:
 
 
 def _add_heading(title: str, blocks: list[Part]) -> list[Part]:
-    return [_text(title), *blocks] if blocks else []
+    return [make_text(title), *blocks] if blocks else []
 
 
 def _blocks(turn: ChatTurn) -> list[Part]:
@@ -160,7 +159,7 @@ def _blocks(turn: ChatTurn) -> list[Part]:
 def _texts(turn: ChatTurn) -> list[Part]:
     """Return the content as text blocks, as system and assistant turns require."""
     parts = (part for part in turn.parts if not is_blank(part))
-    return [part if is_text(part) else _text(describe_unsupported(part)) for part in parts]
+    return [part if is_text(part) else make_text(describe_unsupported(part)) for part in parts]
 
 
 def _result(name: str, content: str | list[Part]) -> Part:
@@ -205,7 +204,7 @@ def _reuse_blocks(turn: ChatTurn, blocks: Sequence[Part]) -> Iterator[Part]:
     """Return the original blocks, with changes made since in their indices."""
     is_cut = bool(join_block_thinking(blocks)) and not turn.has_thinking
     is_said = turn.text == join_block_text(blocks)
-    words = [] if is_said else [_text(turn.text)] if turn.text.strip() else []
+    words = [] if is_said else [make_text(turn.text)] if turn.text.strip() else []
     calls = {call.id: made for call, made in zip(turn.message.calls, _calls(turn), strict=True)}
     for block in blocks:
         match block.get("type"):
@@ -231,22 +230,18 @@ def _reuse_blocks(turn: ChatTurn, blocks: Sequence[Part]) -> Iterator[Part]:
 # Parts and tools
 
 
-def _text(text: str) -> Part:
-    return {"type": "text", "text": text}
-
-
 def _block(part: Part) -> Part:
     match part:
         case _ if is_text(part):
             return part
         case {"type": "image_url", "image_url": {"url": url} | str(url)}:
-            return _image(url) or _text(describe_unsupported(part))
+            return _image(url) or make_text(describe_unsupported(part))
         case {"type": "file", "file": Mapping() as file}:
-            return _document(file) or _text(describe_unsupported(part))
+            return _document(file) or make_text(describe_unsupported(part))
         case {"type": str(kind)} if kind in _NATIVE:
             return part
         case _:
-            return _text(describe_unsupported(part))
+            return make_text(describe_unsupported(part))
 
 
 def _image(url: object) -> Part | None:
@@ -372,6 +367,6 @@ def _iter_message_marks(messages: Iterable[Part]) -> Iterator[Part]:
 def _list_blocks(content: object) -> list[Part]:
     """Return the blocks of a content; an empty list if one of them is not a block."""
     if isinstance(content, str):
-        return [_text(content)] if content.strip() else []
+        return [make_text(content)] if content.strip() else []
     blocks = list(content) if isinstance(content, Sequence) else []
     return blocks if all(isinstance(block, Mapping) for block in blocks) else []

@@ -7,12 +7,11 @@ from typing import Any, Final
 from zlib import crc32
 
 from brim.messages import Call
-from brim.wire.body_parts import Part, copy_public
+from brim.wire.body_parts import Part, copy_public, is_text
 from brim.wire.chat_source import (
     ChatTurn,
     assign_call_ids,
     describe_unsupported,
-    is_text,
     split_system,
 )
 from brim.wire.notes import NO_RESULT, RESULT_HEADING
@@ -26,20 +25,21 @@ _CALLS: Final = ("function_call", "custom_tool_call")
 def build(
     messages: Sequence[Mapping[str, Any]],
     *,
-    model: str,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    store: bool | None = None,
-    **options: Any,
+    model: str | None,
+    reply: int,  # noqa: ARG001 - the server has a default
+    tools: Sequence[Mapping[str, Any]] | None,
+    options: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Return the body of a request for these turns; `options` are added to it unchanged.
+    """Return the body of a request for these turns.
 
     Leading system turns become the instructions. An assistant turn that came as items is sent back
-    as these items (from `_responses`), except where it was changed or trimmed since. With
-    `store=False` the server keeps nothing, so it is asked for encrypted reasoning, which can be
-    sent back.
+    as these items (from `_responses`), except where it was changed or trimmed since. With the
+    option `store=False` the server keeps nothing, so it is asked for encrypted reasoning, which can
+    be sent back.
     """
+    is_stored = options.get("store") is not False
     head, turns = split_system(messages)
-    body: dict[str, Any] = {"model": model}
+    body: dict[str, Any] = {"model": model or ""}
     texts = (_part_text(part) for turn in head for part in turn.parts)
     if instructions := "\n\n".join(text for text in texts if text.strip()):
         body["instructions"] = instructions
@@ -47,16 +47,14 @@ def build(
         [
             item
             for turn in assign_call_ids(turns, _shorten_id)
-            for item in _build_items(turn, store is not False)
+            for item in _build_items(turn, is_stored)
         ]
     )
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
-    if store is not None:
-        body["store"] = store
-    if store is False:
+    if not is_stored:
         body["include"] = ["reasoning.encrypted_content"]
-    return body | options
+    return {**body, **options}
 
 
 def _part_text(part: Part) -> str:
