@@ -40,10 +40,11 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# A background job of a shell ignores these signals, and so would every program that a test starts
-# and interrupts.
+# A background job of a shell, or one under `nohup`, ignores these signals, and so would every
+# program that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Tests start hundreds of Python processes: without bytecode caches, each would compile brim again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -12,8 +12,10 @@ that it does not fit.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from brim.errors import ContextOverflowError
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from brim.fitting.plan import Plan
     from brim.fitting.planner import Planner
     from brim.messages import Message
+    from brim.tokens import Counter
 
 CountMode = Literal["near", "always", "off"]
 """When to ask a server for its count: near the limit, before each request, or never."""
@@ -109,6 +112,10 @@ class Measurement:
         """Actual tokens per estimated token."""
         return self.tokens / max(1, self.estimate)
 
+    def rescale(self, factor: float) -> Measurement:
+        """Return the measurement for a counter that estimates `factor` times as many tokens."""
+        return replace(self, estimate=round(factor * self.estimate))
+
 
 def plan_request(
     planner: Planner,
@@ -116,6 +123,7 @@ def plan_request(
     *,
     count: CountMode = "off",
     measurement: Measurement | None = None,
+    counter: Counter | None = None,
     renew: NewPlanner | None = None,
     continues: bool = True,
 ) -> PlanFlow:
@@ -123,25 +131,29 @@ def plan_request(
 
     Messages that continue from the last trim are sent as long as they are known to fit: by an
     exact count, by the last measurement and the messages added since, or by a count of the server.
-    Otherwise the conversation is trimmed, with the planner of `renew`, which may count better than
-    the current one. Without `continues`, the plan depends on the history alone.
+    `counter` has the newest calibration, for these added messages; by default the planner's. If
+    they do not fit, the conversation is trimmed, with the planner of `renew`, which may count
+    better than the current one. Without `continues`, the plan depends on the history alone.
     """
+    counter = counter or planner.counter
     if count == "off" and measurement is None:
         return planner.plan()
     held = planner.plan_current() if continues else planner.plan_unless_capped()
     if held and is_certain(held) and count != "always" and not _is_rejected(measurement):
         return planner.plan()
     if held is not None and _is_known_too_long(planner, held):
-        measurement = _extend_measurement(held, measurement)
+        measurement = _extend_measurement(held, measurement, counter)
     elif held is not None:
-        plan, count, measurement = yield from _try_held(held, planner, build, count, measurement)
+        bounds = estimate_bounds(held, planner, measurement, counter)
+        plan, count, measurement = yield from _try_held(held, bounds, build, count, measurement)
         if plan is not None:
-            return plan
+            return apply_measurement(plan, measurement, counter)
+        measurement = _extend_measurement(held, measurement, counter)
     fresh = renew() if renew else planner
     if count == "off" and measurement is None and fresh.ratio is None:
         return fresh.plan()
-    if fresh is not planner and held is not None and measurement and not measurement.rejected:
-        measurement = replace(measurement, estimate=fresh.count_plan(held))
+    if fresh is not planner and held is not None and measurement:
+        measurement = measurement.rescale(fresh.count_plan(held) / max(1, held.tokens))
     if _is_rejected(measurement) or (held is not None and held.is_trimmed):
         return (yield from _trim(fresh, build, count, measurement))
     return (yield from _replay(fresh, build, count, measurement))
@@ -156,24 +168,27 @@ class _HeldResult(NamedTuple):
 
 
 def _try_held(
-    held: Plan, planner: Planner, build: BuildBody, count: CountMode, known: Measurement | None
+    held: Plan,
+    bounds: tuple[float, float],
+    build: BuildBody,
+    count: CountMode,
+    known: Measurement | None,
 ) -> Generator[CountJob, int | None, _HeldResult]:
-    """Find out whether a plan without a new trim fits."""
-    room = held.budget.room
-    least, most = estimate_bounds(held, planner, known)
+    """Find out whether a plan without a new trim fits; `bounds` are of its size."""
+    room, (least, most) = held.budget.room, bounds
     if most <= room and count != "always":
-        return _HeldResult(apply_measurement(held, known), count, known)
+        return _HeldResult(held, count, known)
     if least <= room and count != "off":
         tokens = yield CountJob(build(held))
         if tokens is not None and tokens <= room:
             return _HeldResult(replace(held, server_tokens=tokens), count, known)
         if tokens is None and most <= room:
-            return _HeldResult(apply_measurement(held, known), count, known)
+            return _HeldResult(held, count, known)
         if tokens is None:
             count = "off"  # decide without the server
         else:
             known = Measurement.of(held, tokens)
-    return _HeldResult(None, count, _extend_measurement(held, known))
+    return _HeldResult(None, count, known)
 
 
 def is_certain(plan: Plan) -> bool:
@@ -197,28 +212,36 @@ def _is_known_too_long(planner: Planner, held: Plan) -> bool:
     )
 
 
-def _extend_measurement(held: Plan, measurement: Measurement | None) -> Measurement | None:
+def _extend_measurement(
+    held: Plan, measurement: Measurement | None, counter: Counter
+) -> Measurement | None:
     """Return a measurement of all messages so far, or None if it is of other messages."""
     if measurement is not None and measurement.rejected:
         return measurement
     if is_certain(held) or measurement is None or not measurement.is_base_of(held):
         return None
-    return Measurement.of(held, apply_measurement(held, measurement).size)
+    return Measurement.of(held, apply_measurement(held, measurement, counter).size)
 
 
 def estimate_bounds(
-    plan: Plan, planner: Planner, measurement: Measurement | None
+    plan: Plan,
+    planner: Planner,
+    measurement: Measurement | None = None,
+    counter: Counter | None = None,
 ) -> tuple[float, float]:
-    """Return the fewest and the most tokens that a plan can take."""
+    """Return the fewest and the most tokens that a plan can take.
+
+    `counter` counts the messages after the measured ones; by default it is the planner's.
+    """
     if measurement is not None and measurement.rejected:
         return plan.tokens * measurement.ratio, plan.tokens * measurement.ratio
     if measurement is None or not measurement.is_base_of(plan):
         return _estimate_all(plan, planner)
-    since = plan.tokens - measurement.estimate
-    if not since:
+    if plan.tokens == measurement.estimate:
         return measurement.tokens, measurement.tokens
+    counter = counter or planner.counter
     new = plan.history.messages[measurement.length : plan.length]
-    bounds = _Bounds.of(since, new, planner)
+    bounds = _Bounds.of(_count_since(plan, measurement, counter), new, counter)
     return (
         measurement.tokens + bounds.least - TEMPLATE_SLACK,
         measurement.tokens + bounds.most + TEMPLATE_SLACK,
@@ -229,7 +252,8 @@ def _estimate_all(plan: Plan, planner: Planner) -> tuple[float, float]:
     """Return the bounds without a measurement: up to its margin, the estimate is trusted."""
     if plan.exact:
         return plan.tokens, plan.tokens + plan.budget.margin
-    least = _Bounds.of(plan.tokens, plan.sent, planner, outside=planner.foreign_bytes).least
+    counter, outside = planner.counter, planner.foreign_bytes
+    least = _Bounds.of(plan.tokens, plan.sent, counter, outside).least
     return least, plan.tokens + plan.budget.margin
 
 
@@ -241,35 +265,49 @@ class _Bounds(NamedTuple):
 
     @classmethod
     def of(
-        cls, tokens: int, messages: Iterable[Message], planner: Planner, outside: int = 0
+        cls, tokens: int, messages: Iterable[Message], counter: Counter, outside: int = 0
     ) -> _Bounds:
         """Return the bounds of an estimate; `outside` are non-Latin bytes outside the messages.
 
         A byte of non-Latin text takes between a twentieth of a token and a whole one. An image
         may take almost nothing if its provider's formula is unknown.
         """
-        counter, messages = planner.counter, list(messages)
+        messages = list(messages)
         bytes_ = outside + measure_non_latin(messages) if counter.density else 0
         latin = max(0.0, tokens - counter.density * bytes_)
-        media = sum(_media_size(message, planner) for message in messages if message.media)
+        media = sum(_media_size(message, counter) for message in messages if message.media)
         return cls(
             max(0.0, latin - media) / (1 + MAX_OVERESTIMATE) + MIN_TOKENS_PER_BYTE * bytes_,
             latin * (1 + max(counter.uncertainty, MAX_UNDERESTIMATE)) + bytes_,
         )
 
 
-def _media_size(message: Message, planner: Planner) -> int:
-    count = planner.counter.message
+def _media_size(message: Message, counter: Counter) -> int:
+    count = counter.message
     return count(message) - count(message._replace(media=()))
 
 
-def apply_measurement(plan: Plan, measurement: Measurement | None) -> Plan:
-    """Return the plan with its size by the last measurement, if that is the plan's beginning."""
-    if is_certain(plan) or measurement is None or measurement.rejected:
+def _count_since(plan: Plan, measurement: Measurement, counter: Counter) -> int:
+    """Return the tokens of what a plan sends after the measured messages."""
+    since, history = plan.tokens - measurement.estimate, plan.history
+    new = plan.sent_indices[bisect_left(plan.sent_indices, measurement.length) :]
+    estimate = sum(map(history.tokens, new))
+    if not estimate:
+        return since
+    return ceil(since * sum(counter.message(history.messages[index]) for index in new) / estimate)
+
+
+def apply_measurement(plan: Plan, measurement: Measurement | None, counter: Counter) -> Plan:
+    """Return the plan with its size by the last measurement, if that is the plan's beginning.
+
+    `counter` counts the messages since.
+    """
+    if is_certain(plan) or plan.server_tokens is not None:
         return plan
-    if not measurement.is_base_of(plan):
+    if measurement is None or measurement.rejected or not measurement.is_base_of(plan):
         return plan
-    return replace(plan, calibrated_tokens=measurement.tokens + plan.tokens - measurement.estimate)
+    since = _count_since(plan, measurement, counter)
+    return replace(plan, calibrated_tokens=measurement.tokens + since)
 
 
 def _replay(

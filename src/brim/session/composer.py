@@ -127,6 +127,13 @@ class Composer:
         """The counter of texts; needs no window."""
         return self._state.profile.counter() if self._planner is None else self._planner.counter
 
+    @property
+    def _newest_counter(self) -> Counter:
+        """The counter with the newest calibration; the planner has it after the next trim."""
+        profile = self._state.profile
+        is_newest = profile.calibration == self._state.counted_with
+        return self.counter if is_newest else profile.counter()
+
     def _renew_planner(self) -> Planner:
         """Return the planner for a trim, which counts with the newest calibration."""
         old, new = self.planner.counter, self._state.profile.counter()
@@ -200,6 +207,7 @@ class Composer:
             partial(builder.build, self.turns),
             count=count,
             measurement=self._state.measurement,
+            counter=self._newest_counter,
             renew=self._renew_planner,
         )
         if plan.server_tokens is not None or plan.calibrated_tokens is not None:
@@ -218,7 +226,7 @@ class Composer:
             plan = self.planner.plan_current() or self.planner.plan()
         except ContextOverflowError as error:
             plan = get_overflow_plan(error)
-        return apply_measurement(plan, self._state.measurement)
+        return apply_measurement(plan, self._state.measurement, self._newest_counter)
 
     def preview(self, system: str) -> Plan:
         """Return the plan of the next request as far as it is known, without deciding anything."""
@@ -359,4 +367,6 @@ class Composer:
         profile, measurement = feedback.evaluate_rejection(plan, overflow, before)
         if profile != before:
             self._restart(replace(self._state, profile=profile).restart())
+            self._measure(self._state.system)
+            measurement = measurement.rescale(self.planner.count_plan(plan) / max(1, plan.tokens))
         self._state = replace(self._state, measurement=measurement)

@@ -1,0 +1,80 @@
+"""A session whose server does not count, and takes more tokens than brim estimates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import brim
+from brim.errors import Overflow
+from brim.models.pricing import Usage
+from brim.session.session import get_driver
+from brim.wire.reply import Reply
+
+WINDOW, REPLY = 8_192, 500
+ROOM = WINDOW - REPLY
+TEXT = "The pilots argued about the tide tables as if the sea had ever cared. "
+
+
+@dataclass
+class DenseServer:
+    """A server with a fixed number of characters per token and a session that talks to it."""
+
+    chars_per_token: float
+    window: int = WINDOW
+    rejected: int = 0
+    session: brim.Session = field(
+        default_factory=lambda: brim.Session("local", window=WINDOW, reply=REPLY)
+    )
+
+    def text(self, tokens: int) -> str:
+        chars = int(tokens * self.chars_per_token)
+        return (TEXT * (chars // len(TEXT) + 1))[:chars]
+
+    def count(self, body: Any) -> int:
+        messages = body["messages"]
+        return 4 + sum(5 + int(len(each["content"]) / self.chars_per_token) for each in messages)
+
+    def send(self, tokens: int) -> brim.Request:
+        """Send a message of so many tokens; recover once from a context-length error."""
+        self.session.user(self.text(tokens))
+        request = self.session.request()
+        if self.count(request) > self.window - REPLY:
+            self.rejected += 1
+            overflow = Overflow(limit=self.window, sent=self.count(request))
+            get_driver(self.session).handle_context_length_error(overflow)
+            request = self.session.request()
+        size, text = self.count(request), self.text(100)
+        assert size <= self.window - REPLY
+        reply = {"role": "assistant", "content": text}
+        self.session.receive(Reply(reply, text, usage=Usage(input=size, output=100)))
+        return request
+
+
+@pytest.mark.parametrize("chars_per_token", [1.6, 2, 2.5, 3, 3.5])
+def test_a_large_message_is_counted_with_the_newest_calibration(chars_per_token: float) -> None:
+    server = DenseServer(chars_per_token)
+    for tokens in (200, 200, 200, ROOM * 4 // 5, ROOM * 4 // 5):
+        server.send(tokens)
+    assert server.rejected == 0
+
+
+def test_a_new_message_is_scaled_before_the_next_trim() -> None:
+    server = DenseServer(2)
+    server.send(1_000)
+    before = server.session.current_plan.size
+    server.session.user(server.text(500))
+    assert 500 <= server.session.current_plan.size - before <= 600
+
+
+@pytest.mark.parametrize("chars_per_token", [1.6, 2, 2.5, 3])
+def test_the_ratio_is_applied_once_after_a_context_length_error(chars_per_token: float) -> None:
+    server = DenseServer(chars_per_token)
+    for _ in range(18):
+        server.send(150)
+    server.window = 4_000  # the server was restarted with a smaller window
+    request = server.send(500)
+    assert server.rejected == 1
+    assert server.count(request) >= 0.75 * (server.window - REPLY)
