@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -138,3 +140,18 @@ def test_the_longest_name_wins_in_any_order() -> None:
 def test_any_name_can_be_looked_up(name: str) -> None:
     assert all(spelling == spelling.lower() for spelling in candidate_names(name))
     assert model(name) is None or model(name) in models()
+
+
+def test_a_name_may_begin_with_its_provider_and_a_colon() -> None:
+    from pydantic_ai.models import KnownModelName
+
+    names = [name for name in get_args(KnownModelName.__value__) if ":" in name]
+    assert len(names) > 500
+    for name in names:
+        assert model(name) == model(name.partition(":")[2]), name
+
+
+def test_a_tag_after_a_colon_does_not_hide_the_model() -> None:
+    for name, tagged in (("llama3", "llama3:8b"), ("mistral", "mistral:latest")):
+        assert model(name) is not None
+        assert model(tagged) == model(name)

@@ -1,6 +1,7 @@
 """Model names: normalizing their many forms, and finding values by name.
 
-A model has many names (`openai/gpt-4o`, `gpt-4o-2024-08-06`, `Qwen2.5-7B-Instruct-Q4_K_M.gguf`).
+A model has many names (`openai/gpt-4o`, `openai:gpt-4o`, `gpt-4o-2024-08-06`,
+`Qwen2.5-7B-Instruct-Q4_K_M.gguf`).
 The catalog, prices, tokenizers and template rules are all found by the rules in this module.
 """
 
@@ -33,8 +34,10 @@ def candidate_names(name: str) -> list[str]:
     found: dict[str, None] = {}
     while True:
         bare = _FILE.sub("", _TUNED.sub("", full))
-        for candidate in (bare, bare.split(":")[0], _PROVIDERS.sub("", bare.split(":")[0])):
+        before, _, after = bare.partition(":")  # provider:name or name:tag
+        for candidate in (bare, after, after.partition(":")[0], before):
             found.setdefault(_SEPARATORS.sub("-", candidate))
+            found.setdefault(_SEPARATORS.sub("-", _PROVIDERS.sub("", candidate)))
         _, slash, full = full.partition("/")
         if not slash:
             return [candidate for candidate in found if candidate]
