@@ -20,13 +20,8 @@ import uvloop
 
 from brim.errors import ConnectionFailedError, ProviderTimeoutError, UnreachableError
 from brim.providers import Endpoint, Transport
-from brim.providers.http_connection import (
-    Header,
-    Origin,
-    SendState,
-    encode_headers,
-    encode_request_head,
-)
+from brim.providers.connection_pool import Origin
+from brim.providers.http_connection import Header, SendState, encode_headers, encode_request_head
 
 T = TypeVar("T")
 

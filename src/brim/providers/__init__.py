@@ -2,7 +2,8 @@
 
 endpoint         the address, format and credentials of a server
 transport        requests as JSON or events, with retries and errors
-http_connection  HTTP/1.1 connections and a pool of them
+connection_pool  the open connections to a server
+http_connection  one HTTP/1.1 connection, and a response over it
 server_counter   token counts from the server
 server_info      the kind of a server, its models and their context windows
 client           sends sessions: `Client` and `AsyncClient`

@@ -22,11 +22,9 @@ from brim.errors import (
     UnreachableError,
 )
 from brim.providers import errors
+from brim.providers.connection_pool import ConnectError, ConnectionPool, Origin
 from brim.providers.http_connection import (
-    ConnectError,
-    ConnectionPool,
     Header,
-    Origin,
     Response,
     SendState,
     encode_headers,

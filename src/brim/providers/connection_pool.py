@@ -1,0 +1,233 @@
+"""A pool of HTTP connections to one server, directly or through a proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import aiohappyeyeballs
+
+from brim.providers.http_connection import (
+    BrokenConnectionError,
+    HttpConnection,
+    Response,
+    SendState,
+    encode_headers,
+    encode_request_head,
+)
+
+if TYPE_CHECKING:
+    import ssl
+
+    from brim.providers.network import Proxy
+
+IDLE_SECONDS: Final = 15.0
+"""How long an unused connection is kept."""
+HAPPY_EYEBALLS_SECONDS: Final = 0.25
+"""Delay before the next address of a host is tried concurrently."""
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class ConnectError(Exception):
+    """The server could not be reached; `__cause__` says why."""
+
+
+class Origin(NamedTuple):
+    """Scheme, host and port of a server."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, url: str) -> Origin:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if not host.isascii():
+            host = host.encode("idna").decode()
+        return cls(parts.scheme, host, parts.port or _DEFAULT_PORTS[parts.scheme])
+
+    @property
+    def host_and_port(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def authority(self) -> str:
+        """Host and port as the `Host` header names them: without a default port."""
+        return self.host_and_port.removesuffix(f":{_DEFAULT_PORTS[self.scheme]}")
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+
+class ConnectionPool:
+    """The connections to one server."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        proxy: Proxy | None,
+        *,
+        connect_seconds: float,
+        read_seconds: float,
+        ssl_context: ssl.SSLContext | None,
+    ) -> None:
+        self._origin = origin
+        self._proxy = proxy
+        self._connect_seconds = connect_seconds
+        self._read_seconds = read_seconds
+        self._ssl_context = ssl_context
+        self._idle: list[HttpConnection] = []
+        self._open: set[HttpConnection] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.is_closed = False
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether the next request will probably find an open connection."""
+        return any(connection.is_open for connection in self._idle)
+
+    async def request(
+        self, head: bytes, body: bytes | None, state: SendState, *, is_bodiless: bool = False
+    ) -> Response:
+        """Send an encoded request and return the response once its headers have arrived.
+
+        `is_bodiless` says that no response to this method has a body.
+        """
+        while True:
+            state.is_sent = False
+            connection = self._take_idle() or await self._connect()
+            try:
+                await state.run_hook()
+                response = connection.send(
+                    head, body, state, timeout=self._read_seconds, is_bodiless=is_bodiless
+                )
+                await response.wait_for_headers()
+            except BaseException as error:
+                if error is state.hook_error:
+                    self._keep(connection)
+                    raise
+                connection.abort()
+                if not self._may_resend(connection, error):
+                    raise
+            else:
+                return response
+
+    def _may_resend(self, connection: HttpConnection, error: BaseException) -> bool:
+        is_broken = isinstance(error, OSError) and not isinstance(error, TimeoutError)
+        return is_broken and not self.is_closed and connection.was_stale()
+
+    async def close(self) -> None:
+        """Close all connections immediately."""
+        self.is_closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        connections = list(self._open)
+        for connection in connections:
+            connection.abort()
+        if connections:
+            await asyncio.wait([connection.closed for connection in connections])
+
+    def _keep(self, connection: HttpConnection) -> None:
+        """Keep a connection for the next request."""
+        if self.is_closed:
+            connection.abort()
+        if not connection.is_open:
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.append(connection)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(IDLE_SECONDS, self._sweep)
+
+    def _forget(self, connection: HttpConnection) -> None:
+        self._open.discard(connection)
+        with suppress(ValueError):
+            self._idle.remove(connection)
+
+    def _take_idle(self) -> HttpConnection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweeper = None
+        expired = loop.time() - IDLE_SECONDS
+        for connection in [each for each in self._idle if each.idle_since <= expired]:
+            self._idle.remove(connection)
+            connection.abort()
+        if self._idle:
+            wait = self._idle[0].idle_since - expired
+            self._sweeper = loop.call_later(wait, self._sweep)
+
+    async def _connect(self) -> HttpConnection:
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                connection = await self._open_connection()
+        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
+            raise ConnectError from error
+        if self.is_closed:
+            connection.abort()
+            raise BrokenConnectionError("it was closed by this client")
+        return connection
+
+    async def _open_connection(self) -> HttpConnection:
+        loop = asyncio.get_running_loop()
+        first = self._origin if self._proxy is None else Origin.parse(self._proxy.url)
+        addresses = await loop.getaddrinfo(first.host, first.port, type=socket.SOCK_STREAM)
+        opened = await aiohappyeyeballs.start_connection(
+            addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS, interleave=1
+        )
+        is_secure = first.scheme == "https"
+        try:
+            _, connection = await loop.create_connection(
+                partial(HttpConnection, self._keep, self._forget),
+                sock=opened,
+                ssl=self._ssl_context if is_secure else None,
+                server_hostname=first.host if is_secure else None,
+            )
+        except BaseException:
+            opened.close()
+            raise
+        self._open.add(connection)
+        if self._proxy is not None and self._origin.scheme == "https":
+            await self._open_tunnel(connection, self._proxy)
+        return connection
+
+    async def _open_tunnel(self, connection: HttpConnection, proxy: Proxy) -> None:
+        """Ask the proxy for a connection to the server, and start TLS over it."""
+        target = self._origin.host_and_port
+        headers = encode_headers({"Host": self._origin.authority} | dict(proxy.headers))
+        head = encode_request_head("CONNECT", target, headers, None)
+        connection.is_tunnel_pending = True
+        try:
+            response = connection.send(
+                head, None, SendState(), timeout=self._connect_seconds, is_bodiless=True
+            )
+            await response.wait_for_headers()
+            await self._start_tls(connection, response.status)
+        except BaseException:
+            connection.abort()
+            raise
+        connection.is_tunnel_pending = False
+
+    async def _start_tls(self, connection: HttpConnection, status: int) -> None:
+        if status != 200:
+            raise OSError(f"the proxy answered {status}")
+        loop, transport = asyncio.get_running_loop(), connection.transport
+        if transport is None or self._ssl_context is None:
+            raise BrokenConnectionError
+        secure = await loop.start_tls(
+            transport, connection, self._ssl_context, server_hostname=self._origin.host
+        )
+        if secure is None:
+            raise BrokenConnectionError
+        connection.connection_made(secure)
