@@ -13,8 +13,7 @@ import pytest
 
 from brim.cli.cost import parse_day
 from brim.cli.render import fill_idle_days
-from brim.models.pricing import Usage
-from brim.models.spending_totals import SpendingTotal
+from brim.models.pricing import SpendingTotal, Usage
 from brim.storage import Database, SpendLog
 from brim.tables import Bar, draw_bars
 from tests.support.accounts.reservations import make_charge

@@ -23,8 +23,7 @@ from brim.fitting.profile import ModelProfile
 from brim.messages import Call, Message
 from brim.session.session import get_driver
 from brim.tokens import counter_for
-from brim.tokens.calibrated_counter import CalibratedCounter, measure_non_latin
-from brim.tokens.counter import RequestCounter
+from brim.tokens.counter import CalibratedCounter, RequestCounter, measure_non_latin
 from tests.support.strategies import Raw, text
 
 UNKNOWN = "acme/unknown-model"

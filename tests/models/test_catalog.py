@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.models.catalog import Model, model, models, register
+from brim.models.catalog import model, models
 from brim.models.names import NameIndex, candidate_names
 
 
@@ -107,23 +107,18 @@ def test_every_model_is_found_by_its_name_and_no_number_is_zero() -> None:
             assert (entry.largest_output or 0) <= entry.context
 
 
-def test_a_model_can_be_added_and_replaced() -> None:
-    register(Model("in-house", "us", context=10_000))
-    assert model("hoster/In-House-7b:latest") == Model("in-house", "us", context=10_000)
-    register(Model("in-house", "us", context=20_000))
-    assert model("in-house") == Model("in-house", "us", context=20_000)
-    assert [entry.name for entry in models()].count("in-house") == 1
-
-
-@pytest.mark.parametrize("number", [0, -1])
-def test_a_size_of_zero_is_rejected(number: int) -> None:
-    with pytest.raises(InputError, match="Use None if it is unknown"):
-        register(Model("nothing", "us", context=number))
+def test_a_name_can_be_added_and_replaced() -> None:
+    index: NameIndex[int] = NameIndex(versions=False)
+    index.add("in-house", 1)
+    assert index.find("hoster/In-House-7b:latest") == 1
+    index.add("in-house", 2)
+    assert index.find("in-house") == 2
+    assert list(index.values()) == [2]
 
 
 def test_an_empty_model_name_is_rejected() -> None:
     with pytest.raises(InputError, match="empty"):
-        register(Model(" ", "us"))
+        NameIndex[int](versions=False).add(" ", 1)
 
 
 def test_the_longest_name_wins_in_any_order() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.models.pricing import Price, Usage, cost, price, register_price
+from brim.models.pricing import Price, Usage, cost, price
 from brim.wire.reply import parse_reported_cost, parse_usage
 
 usages = st.builds(
@@ -99,13 +99,6 @@ def test_long_prompts_cost_more_if_the_list_says_so() -> None:
     short, long = price("gemini-2.5-pro"), price("gemini-2.5-pro", tokens=250_000)
     assert short == Price(Decimal("1.25"), Decimal("0.125"), Decimal(10))
     assert long == Price(Decimal("2.5"), Decimal("0.25"), Decimal(15))
-
-
-def test_a_registered_price_takes_precedence_over_the_list() -> None:
-    own = Price(Decimal("0.5"), None, Decimal(2))
-    register_price("house-model", own)
-    assert price("openai/House-Model:free") == own
-    assert price("house-models") is None
 
 
 def test_cache_writes_have_their_own_price() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import brim
 from brim.messages import Call
-from brim.models.spending_totals import SpendingTotal
+from brim.models.pricing import SpendingTotal
 from brim.session.request_log import LoggedRequest, RequestLog
 
 ROOT = Path(__file__).parents[2]

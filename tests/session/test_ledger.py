@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import BrimError, InputError, SpendingCapError
-from brim.models.pricing import Price, Usage, compute_max_cost, cost
-from brim.models.spending_totals import format_dollars
+from brim.models.pricing import Price, Usage, compute_max_cost, cost, format_dollars
 from brim.session.ledger import CATEGORIES, Ledger, SpendingLimits
 from brim.session.request_log import (
     MAX_LOGGED_REQUESTS,

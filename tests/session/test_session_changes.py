@@ -14,8 +14,7 @@ from brim.errors import ContextOverflowError, InputError, SpendingCapError
 from brim.fitting.flow import run_flow
 from brim.fitting.policies import PolicyName, resolve_policy
 from brim.fitting.profile import ModelProfile
-from brim.models.pricing import Price
-from brim.models.spending_totals import SpendingTotal
+from brim.models.pricing import Price, SpendingTotal
 from brim.session.ledger import DailyCap
 from brim.session.session import Session, get_driver
 from brim.wire.template_rules import find_rules

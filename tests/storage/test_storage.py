@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from brim.errors import InputError, StoreError
-from brim.models.pricing import Usage
-from brim.models.spending_totals import SpendingTotal
+from brim.models.pricing import SpendingTotal, Usage
 from brim.session.system_prompt import Fact
 from brim.storage import (
     ConversationEvent,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brim.tokens.text_chunks import (
+from brim.tokens.vocabularies import (
     LENGTH,
     SEARCH,
     SLACK,
+    VocabularyTokenizer,
     count_in_chunks,
-    encode_in_chunks,
     split_chunks,
 )
 
@@ -29,7 +29,7 @@ def test_chunks_add_up_to_the_text(text: str) -> None:
     pieces = [chunk for chunk, _ in split_chunks(text)]
     assert "".join(pieces) == text
     assert all(len(piece) <= LENGTH + SEARCH for piece in pieces)
-    assert encode_in_chunks(text, letters) == letters(text)
+    assert VocabularyTokenizer("letters", letters).encode(text) == letters(text)
 
 
 @pytest.mark.parametrize(

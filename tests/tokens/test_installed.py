@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from brim.errors import UnknownTokenizerError
 from brim.messages import Message
 from brim.tokens import counter_for, tokenizer, tokenizer_for, vocabularies
-from brim.tokens.vocabularies import InstalledTokenizer, load_splintr
+from brim.tokens.vocabularies import VocabularyTokenizer, load_splintr
 
 splintr = cache(load_splintr)
 tiktoken = cache(vocabularies.load_encoding)
@@ -164,7 +164,7 @@ def test_a_tokenizer_file_can_be_used(file: Path) -> None:
     assert counter.text("one two " * 10) == 20  # no truncation
     assert counter.text("<|end|>") == 3  # no special tokens
     found = tokenizer(str(file))
-    assert isinstance(found, InstalledTokenizer)
+    assert isinstance(found, VocabularyTokenizer)
     assert found.encode("two one") == [2, 1]
 
 

@@ -20,7 +20,7 @@ from tiktoken import Encoding
 import brim.tokens
 from brim.errors import InputError, UnknownTokenizerError
 from brim.tokens import counter_for, tokenizer
-from brim.tokens.vocabularies import BundledTokenizer, load_encoding
+from brim.tokens.vocabularies import VocabularyTokenizer, load_encoding
 
 OPENAI = ["o200k_base", "cl100k_base"]
 EVERY = [*OPENAI, "chars/3.5", "chars/4"]
@@ -34,9 +34,9 @@ ANYTHING = st.one_of(
 
 
 @cache
-def packed(name: str, engine: str) -> BundledTokenizer:
+def packed(name: str, engine: str) -> VocabularyTokenizer:
     """A vocabulary, encoded with splintr or with tiktoken."""
-    vocabulary = BundledTokenizer(name)
+    vocabulary = VocabularyTokenizer(name)
     with patch.dict(sys.modules, {"splintr": None} if engine == "tiktoken" else {}):
         vocabulary._load()
     return vocabulary
@@ -156,7 +156,9 @@ def test_splintr_produces_the_same_tokens(name: str, text: str) -> None:
 
 def test_an_unverified_splintr_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("splintr.__version__", "0.23.0")
-    assert isinstance(getattr(BundledTokenizer("o200k_base")._load(), "__self__", None), Encoding)
+    assert isinstance(
+        getattr(VocabularyTokenizer("o200k_base")._load(), "__self__", None), Encoding
+    )
 
 
 @settings(max_examples=20)
@@ -164,7 +166,7 @@ def test_an_unverified_splintr_is_not_used(monkeypatch: pytest.MonkeyPatch) -> N
 def test_chunks_have_the_tokens_of_the_whole_text(parts: list[str]) -> None:
     text = ("Some ordinary words, and a line.\n" + "".join(parts)) * 3_000
     vocabulary = tokenizer("o200k_base")
-    assert isinstance(vocabulary, BundledTokenizer)
+    assert isinstance(vocabulary, VocabularyTokenizer)
     assert vocabulary.count(text) == len(vocabulary._load()(text))
 
 
@@ -180,7 +182,7 @@ def test_the_error_names_an_unknown_tokenizer() -> None:
 
 
 def test_concurrent_threads_load_a_vocabulary_once() -> None:
-    vocabulary = BundledTokenizer("o200k_base")
+    vocabulary = VocabularyTokenizer("o200k_base")
     loaded: list[int] = []
     start = threading.Barrier(8)
 

@@ -18,8 +18,7 @@ from brim.fitting.planner import Planner
 from brim.fitting.policies import resolve_policy
 from brim.messages import Message
 from brim.tokens import Counter, counter_for
-from brim.tokens.calibrated_counter import CalibratedCounter
-from brim.tokens.counter import RequestCounter
+from brim.tokens.counter import CalibratedCounter, RequestCounter
 from brim.wire import openai_chat, read_messages
 from brim.wire.formats import CHAT
 from brim.wire.notes import CONVERSATION_CONTINUES, INTERRUPTED, NO_RESULT, RESULTS_ABOVE

@@ -14,7 +14,7 @@ from brim.errors import InputError
 from brim.gateway.accounts.cap_usage import read_cap_usage
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, scope_parts, to_dollars
 from brim.gateway.accounts.keys import no_active_key_error
-from brim.models.spending_totals import format_dollars
+from brim.models.pricing import format_dollars
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.cap_usage import CapUsage

@@ -18,7 +18,7 @@ from brim.errors import InputError, StoreError
 
 if TYPE_CHECKING:
     from brim.config import Config
-    from brim.models.spending_totals import SpendingTotal
+    from brim.models.pricing import SpendingTotal
     from brim.providers.client import Stream
     from brim.session.session import Session
 

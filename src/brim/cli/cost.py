@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from brim.cli.render import Source, SpendingReport
     from brim.gateway.accounts.reservations import LedgerTotal
     from brim.gateway.accounts.store import AccountStore
-    from brim.models.spending_totals import SpendingRow, SpendingTotal
+    from brim.models.pricing import SpendingRow, SpendingTotal
     from brim.storage import SpendLog
 
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -172,7 +172,7 @@ def _report_gateway(query: CostQuery) -> SpendingReport:
     from brim.cli.accounts import locate_store
     from brim.cli.render import SpendingReport
     from brim.gateway.accounts.keys import unique_names
-    from brim.models.spending_totals import SpendingRow
+    from brim.models.pricing import SpendingRow
 
     async def read_rows(accounts: AccountStore) -> list[SpendingRow]:
         spent = await accounts.totals(query.by, query.since, query.until)
@@ -190,7 +190,7 @@ def _report_gateway(query: CostQuery) -> SpendingReport:
 
 def _to_total(spent: LedgerTotal) -> SpendingTotal:
     from brim.gateway.accounts.caps import to_dollars
-    from brim.models.spending_totals import SpendingTotal
+    from brim.models.pricing import SpendingTotal
 
     cost, is_unpriced = to_dollars(spent.charge.micro_dollars), spent.charge.is_unpriced
     return SpendingTotal(spent.requests, spent.charge.usage, cost, unknown=is_unpriced)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from brim.models.spending_totals import SpendingRow, SpendingTotal
+from brim.models.pricing import SpendingRow, SpendingTotal
 from brim.tables import Bar, draw_bars, format_columns
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from brim.fitting.calibration import SHORTFALL_STEP
 from brim.fitting.flow import MAX_UNDERESTIMATE, Measurement, estimate_bounds
 from brim.messages import Message
-from brim.tokens.calibrated_counter import measure_non_latin
+from brim.tokens.counter import measure_non_latin
 
 if TYPE_CHECKING:
     from brim.errors import Overflow

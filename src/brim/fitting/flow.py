@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, Ty
 from brim.errors import ContextOverflowError
 from brim.fitting.calibration import round_up_ratio
 from brim.fitting.plan import get_overflow_plan
-from brim.tokens.calibrated_counter import measure_non_latin
+from brim.tokens.counter import measure_non_latin
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan

@@ -10,8 +10,7 @@ from brim.fitting.budget import Budget, compute_budget
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.models import catalog, pricing
 from brim.tokens import counter_for
-from brim.tokens.calibrated_counter import CalibratedCounter
-from brim.tokens.counter import RequestCounter
+from brim.tokens.counter import CalibratedCounter, RequestCounter
 from brim.wire.template_counter import wrap_counter
 from brim.wire.template_rules import TemplateRules, find_rules, rules_for
 

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from threading import Lock
 
-from brim.errors import InputError
 from brim.models.names import NameIndex
-
-_lock = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +34,8 @@ def models() -> list[Model]:
     return list(dict.fromkeys(_index().values()))
 
 
-def register(entry: Model) -> None:
-    """Add or replace a model, for this process.
-
-    Raise `InputError` if a size is not positive.
-    """
-    for number in (entry.context, entry.largest_input, entry.largest_output):
-        if number is not None and number <= 0:
-            raise InputError(f"Invalid size of {entry.name}: {number}. Use None if it is unknown.")
-    _index().add(entry.name, entry)
-
-
-def _index() -> NameIndex[Model]:
-    with _lock:
-        return _load()
-
-
 @cache
-def _load() -> NameIndex[Model]:
+def _index() -> NameIndex[Model]:
     import tomllib
     from importlib import resources
 

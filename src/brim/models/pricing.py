@@ -1,4 +1,4 @@
-"""Token usage, prices and cost."""
+"""Token usage, prices, cost, and totals of calls."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
 from typing import Final
-
-from brim.models.names import NameIndex
 
 MILLION = 1_000_000
 _ZERO: Final = Decimal(0)
@@ -103,14 +101,6 @@ def _cache_costs(usage: Usage, price: Price) -> list[tuple[int, Decimal | None]]
     ]
 
 
-_own: NameIndex[Price] = NameIndex(versions=False)
-
-
-def register_price(model: str, price: Price) -> None:
-    """Set the price of a model for this process; it takes precedence over the price list."""
-    _own.add(model, price)
-
-
 def price(
     model: str, provider: str | None = None, *, tokens: int = 0, on: date | None = None
 ) -> Price | None:
@@ -119,8 +109,6 @@ def price(
     `tokens` is the length of the prompt: some models cost more for long prompts. `on` is the date
     of the price; None means the newest one.
     """
-    if (own := _own.find(model)) is not None:
-        return own
     for start, listed in _find_list_prices(model, provider, on or date.max):
         if tokens > start or not start:
             return listed
@@ -171,3 +159,70 @@ def _rate(rate: object, tokens: int) -> Decimal | None:
         reached = [tier.price for tier in rate.tiers if tokens > tier.start]
         return reached[-1] if reached else rate.base
     return rate if isinstance(rate, Decimal) else None
+
+
+# Totals
+
+_NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingTotal:
+    """Usage and cost of one or more calls; totals add with `+`.
+
+    A call of unknown price adds nothing to the cost and marks the sum, so that a total with unknown
+    parts is shown as *at least*.
+    """
+
+    calls: int = 0
+    usage: Usage = _NO_USAGE
+    cost: Decimal = Decimal(0)
+    """Dollars, as far as they are known."""
+    counted: int = 0
+    """Prompt tokens as counted before sending."""
+    unknown: bool = False
+    """Whether the price of a call is unknown."""
+    estimated: bool = False
+    """Whether a response without usage is included, with the counted tokens."""
+
+    def __add__(self, other: SpendingTotal) -> SpendingTotal:
+        return SpendingTotal(
+            self.calls + other.calls,
+            self.usage + other.usage,
+            self.cost + other.cost,
+            self.counted + other.counted,
+            self.unknown or other.unknown,
+            self.estimated or other.estimated,
+        )
+
+    @property
+    def tokens(self) -> int:
+        return self.usage.input + self.usage.output
+
+    def format_cost(self, places: int | None = None) -> str:
+        """Return the cost as text: `$0.0021`, `at least $0.0021`, `unknown`."""
+        if self.unknown and not self.cost:
+            return "unknown"
+        return ("at least " if self.unknown else "") + format_dollars(self.cost, places)
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingRow:
+    """The total of a group of calls."""
+
+    keys: tuple[str, ...]
+    """The values that the calls share: a day, a model, a project."""
+    total: SpendingTotal
+    presumed: int = 0
+    """Calls charged in full because their gateway crashed before settling them."""
+
+    @property
+    def cost(self) -> str:
+        return self.total.format_cost() + (f", {self.presumed:,} presumed" if self.presumed else "")
+
+
+def format_dollars(amount: Decimal, places: int | None = None) -> str:
+    """Format dollars with as many places as are significant: `$12.50`, `$0.0021`, `$0.000015`."""
+    if places is None:
+        places = 2 if amount >= 1 or not amount else 4 if amount >= Decimal("0.0001") else 6
+    return f"${amount:,.{places}f}"

@@ -13,9 +13,8 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from brim.errors import InputError, SpendingCapError
-from brim.models.pricing import Price, Usage, compute_max_cost
+from brim.models.pricing import Price, SpendingTotal, Usage, compute_max_cost, format_dollars
 from brim.models.pricing import cost as cost_of
-from brim.models.spending_totals import SpendingTotal, format_dollars
 
 Category = Literal["main", "summary", "goal", "route"]
 CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)

@@ -18,7 +18,7 @@ from brim.fitting.policies import OFF
 from brim.messages import Message
 from brim.session.summaries import compute_summary_room
 from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING
-from brim.tokens.calibrated_counter import measure_non_latin
+from brim.tokens.counter import measure_non_latin
 from brim.wire import openai_chat
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from brim.errors import BrimError, StoreError
-from brim.models.spending_totals import format_dollars
+from brim.models.pricing import format_dollars
 from brim.shell.chat import restore_line, send, settle
 from brim.shell.model_clients import Route
 from brim.shell.proposals import offer_commands
 from brim.shell.tool_calls import answer_calls
 
 if TYPE_CHECKING:
-    from brim.models.spending_totals import SpendingTotal
+    from brim.models.pricing import SpendingTotal
     from brim.shell.state import Shell
     from brim.wire.reply import Reply
 

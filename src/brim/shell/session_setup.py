@@ -16,7 +16,7 @@ from brim.shell.state import FITTING_CHOICE
 
 if TYPE_CHECKING:
     from brim.fitting.profile import ModelProfile
-    from brim.models.spending_totals import SpendingTotal
+    from brim.models.pricing import SpendingTotal
     from brim.shell.model_clients import ModelClients
     from brim.shell.state import Shell
     from brim.storage import ConversationStore

@@ -9,8 +9,7 @@ from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from brim.models.pricing import Usage
-from brim.models.spending_totals import SpendingRow, SpendingTotal
+from brim.models.pricing import SpendingRow, SpendingTotal, Usage
 
 if TYPE_CHECKING:
     from sqlite3 import Row

@@ -13,7 +13,7 @@ from threading import Lock
 from weakref import WeakSet
 
 from brim.errors import InputError
-from brim.tokens.text_chunks import utf8_length
+from brim.tokens.vocabularies import utf8_length
 
 Count = Callable[[str], int]
 

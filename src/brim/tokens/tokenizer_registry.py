@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 MAX_COUNTERS = 1_000
 """Counters to keep; more mean that a caller invents names."""
 
-BUILT_IN = (
-    vocabularies.BundledTokenizer,
-    vocabularies.HeuristicTokenizer,
-    vocabularies.InstalledTokenizer,
-)
+BUILT_IN = (vocabularies.VocabularyTokenizer, vocabularies.HeuristicTokenizer)
 
 _lock = RLock()
 _named: dict[str, Tokenizer] = {}
@@ -54,7 +50,7 @@ def tokenizer(name: str) -> Tokenizer:
 
 def _make_tokenizer(name: str) -> Tokenizer:
     if name in vocabularies.BUNDLED_NAMES:
-        return vocabularies.BundledTokenizer(name)
+        return vocabularies.VocabularyTokenizer(name)
     if name in vocabularies.HEURISTIC_NAMES:
         return vocabularies.HeuristicTokenizer(name)
     if name.endswith(".json"):

@@ -11,16 +11,18 @@ package reads the `tokenizer.json` of a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from brim.errors import UnknownTokenizerError
-from brim.tokens.text_chunks import Encode, count_in_chunks, encode_in_chunks, utf8_length
 
 if TYPE_CHECKING:
     import tiktoken
+
+Encode = Callable[[str], list[int]]
 
 BUNDLED_NAMES = ("o200k_base", "cl100k_base")
 HEURISTIC_NAMES = ("chars/3.5", "chars/4")
@@ -44,19 +46,21 @@ class HeuristicTokenizer:
         return size // 4 if self.name == "chars/4" else -(-2 * size // 7)
 
 
-class BundledTokenizer:
-    """One of OpenAI's vocabularies; text that looks like a special token is ordinary text."""
+class VocabularyTokenizer:
+    """A vocabulary; text that looks like a special token is ordinary text."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, encode: Encode | None = None) -> None:
+        """Without `encode`, the bundled vocabulary of this name is loaded on first use."""
         self.name = name
-        self._encode: Encode | None = None
+        self._encode = encode
         self._lock = Lock()
 
     def count(self, text: str) -> int:
         return count_in_chunks(text, self._encode or self._load())
 
     def encode(self, text: str) -> list[int]:
-        return encode_in_chunks(text, self._load())
+        encode = self._load()
+        return [token for chunk, _ in split_chunks(text) for token in encode(chunk)]
 
     def _load(self) -> Encode:
         if self._encode is None:
@@ -76,15 +80,22 @@ def _splintr_encoder(name: str) -> Encode | None:
         return None
     if splintr.__version__ != VERIFIED_SPLINTR:
         return None
-    encode_ordinary: Encode = splintr.Tokenizer.from_pretrained(name).encode_ordinary
+    return _accept_any_text(splintr.Tokenizer.from_pretrained(name).encode_ordinary)
 
-    def encode(text: str) -> list[int]:
+
+def _accept_any_text(encode: Encode, *, normalized: bool = False) -> Encode:
+    """Return an encoder that replaces unpaired surrogates, as a server would receive them."""
+    from unicodedata import normalize
+
+    def encode_any(text: str) -> list[int]:
+        if normalized:
+            text = normalize("NFC", text)
         try:
-            return encode_ordinary(text)
+            return encode(text)
         except UnicodeEncodeError:
-            return encode_ordinary(replace_surrogates(text))
+            return encode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
-    return encode
+    return encode_any
 
 
 def load_encoding(name: str) -> tiktoken.Encoding:
@@ -106,46 +117,13 @@ def load_encoding(name: str) -> tiktoken.Encoding:
     )
 
 
-class InstalledTokenizer:
-    """A vocabulary of another package; text that looks like a special token is ordinary text."""
-
-    def __init__(
-        self, name: str, encode: Callable[[str], list[int]], *, normalized: bool = False
-    ) -> None:
-        self.name = name
-        self._encode = encode
-        self._normalized = normalized
-
-    def count(self, text: str) -> int:
-        return count_in_chunks(self._prepare(text), self._encode)
-
-    def encode(self, text: str) -> list[int]:
-        return encode_in_chunks(self._prepare(text), self._encode)
-
-    def _prepare(self, text: str) -> str:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            text = replace_surrogates(text)
-        if self._normalized:
-            from unicodedata import normalize
-
-            return normalize("NFC", text)
-        return text
-
-
-def replace_surrogates(text: str) -> str:
-    """Return the text with unpaired surrogates replaced, as a server would receive it."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def has_splintr() -> bool:
     from importlib.util import find_spec
 
     return find_spec("splintr") is not None
 
 
-def load_splintr(name: str) -> InstalledTokenizer:
+def load_splintr(name: str) -> VocabularyTokenizer:
     """Load a vocabulary of splintr, by splintr's name for it.
 
     Raise `UnknownTokenizerError` if splintr is not installed or has no such vocabulary.
@@ -161,10 +139,12 @@ def load_splintr(name: str) -> InstalledTokenizer:
     except ValueError as error:
         raise UnknownTokenizerError(f"Unknown tokenizer: {name!r}: {error}") from None
     normalized = name.lower().startswith(NORMALIZED)
-    return InstalledTokenizer(name, vocabulary.encode_ordinary, normalized=normalized)
+    return VocabularyTokenizer(
+        name, _accept_any_text(vocabulary.encode_ordinary, normalized=normalized)
+    )
 
 
-def load_tokenizer_file(path: str) -> InstalledTokenizer:
+def load_tokenizer_file(path: str) -> VocabularyTokenizer:
     """Load a `tokenizer.json`; the name contains a hash, so two versions of a file differ."""
     from hashlib import sha256
     from pathlib import Path
@@ -191,4 +171,59 @@ def load_tokenizer_file(path: str) -> InstalledTokenizer:
         ids: list[int] = vocabulary.encode(text, add_special_tokens=False).ids
         return ids
 
-    return InstalledTokenizer(name, encode)
+    return VocabularyTokenizer(name, _accept_any_text(encode))
+
+
+# Long texts are split into chunks that a tokenizer can process. Tokenizers split a text into words
+# before merging, and all of them start a new word at a space after a letter, so splitting there
+# does not change the count. Byte-pair tokenizers also start one at punctuation. If there is no such
+# position (a million spaces, base64 data), the text is split anyway, and the count is slightly too
+# high.
+
+LENGTH = 32_768
+"""Characters per chunk. tiktoken's pattern fails on white space thirty times as long, and the time
+for a single long word grows faster than its length."""
+SEARCH = 4_096
+"""Characters after `LENGTH` in which a good position is searched."""
+SLACK = 2
+"""Tokens added for a split at a bad position."""
+
+_SPACE = re.compile(r"(?<=[^\W\d_])(?= )|(?<=\n)(?=[^\W\d_])")
+_PUNCTUATION = re.compile(r"(?<=[^\W_])(?=[\s,.;:!?\"(){}\[\]<>=/，。、；：！？])")
+
+
+def count_in_chunks(text: str, encode: Encode) -> int:
+    """Count a text of any length; if the encoder crashes, return the number of bytes."""
+    if len(text) <= LENGTH:
+        return _count_chunk(text, encode)
+    total = sum(
+        _count_chunk(chunk, encode) + SLACK * (not clean) for chunk, clean in split_chunks(text)
+    )
+    return min(total, utf8_length(text))
+
+
+def split_chunks(text: str) -> Iterator[tuple[str, bool]]:
+    """Return the chunks, each with whether the split after it is at a good position."""
+    start = 0
+    while len(text) - start > LENGTH + SEARCH:
+        first, last = start + LENGTH, start + LENGTH + SEARCH
+        place = _SPACE.search(text, first, last) or _PUNCTUATION.search(text, first, last)
+        end = place.start() if place else first
+        yield text[start:end], place is not None
+        start = end
+    yield text[start:], True
+
+
+def _count_chunk(text: str, encode: Encode) -> int:
+    try:
+        return len(encode(text))
+    except BaseException as error:
+        # A panic in Rust is not an Exception, and its class cannot be imported.
+        if type(error).__name__ != "PanicException":
+            raise
+        return utf8_length(text)
+
+
+def utf8_length(text: str) -> int:
+    """Return the UTF-8 length: an upper bound of the tokens for nearly every vocabulary."""
+    return len(text.encode("utf-8", "surrogatepass"))

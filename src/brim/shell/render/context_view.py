@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from brim.models.spending_totals import format_dollars
+from brim.models.pricing import format_dollars
 from brim.shell.render.sanitize import sanitize
 from brim.shell.render.styled_table import StyledTable
 from brim.tables import apportion, color_of_fill

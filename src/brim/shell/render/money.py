@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group
 from rich.text import Text
 
-from brim.models.spending_totals import format_dollars
+from brim.models.pricing import format_dollars
 from brim.session.ledger import format_spending_cells
 from brim.shell.render.sanitize import sanitize
 from brim.shell.render.styled_table import StyledTable
@@ -21,7 +21,7 @@ from brim.tables import color_of_fill
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from brim.models.spending_totals import SpendingTotal
+    from brim.models.pricing import SpendingTotal
     from brim.session.ledger import Ledger
     from brim.session.request_log import LoggedRequest, RequestLog
 

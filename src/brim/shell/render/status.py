@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from brim.errors import InputError
-from brim.models.spending_totals import format_dollars
+from brim.models.pricing import format_dollars
 from brim.shell.render.sanitize import sanitize
 from brim.tables import color_of_fill, draw_bar
 
