@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from brim.messages import Message
     from brim.session.composer_state import Compaction, ComposerState
     from brim.session.ledger import Category, Ledger
-    from brim.session.summaries import Summarizer
     from brim.wire.formats import FormatName
     from brim.wire.reply import Reply
 
@@ -84,9 +83,8 @@ class SessionDriver:
         state: ComposerState,
         ledger: Ledger,
         prompt: SystemPrompt,
-        *,
-        format: FormatName = "openai",
-        cache_marks: bool = False,
+        format: FormatName,
+        cache_marks: bool,
     ) -> None:
         self.ledger = ledger
         self.prompt = prompt
@@ -101,7 +99,6 @@ class SessionDriver:
         self.warnings: list[str] = []
         self.clock: Callable[[], float] | None = None
         """Returns the seconds since 1970, for the request log; None: times are not logged."""
-        self._summarize: Summarizer | None = None
         self._pending: PendingRequest | None = None
         self._rewinds = 0
 
@@ -115,16 +112,6 @@ class SessionDriver:
     @profile.setter
     def profile(self, profile: ModelProfile) -> None:
         self.composer.set_profile(profile)
-
-    @property
-    def summarize(self) -> Summarizer | None:
-        return self._summarize
-
-    @summarize.setter
-    def summarize(self, summarize: Summarizer | None) -> None:
-        self._summarize = summarize
-        state = replace(self.composer.state, summarizes=summarize is not None)
-        self.composer.change(state)
 
     def count_text(self, text: str) -> int:
         """Return the tokens of a text, counted for the session's model."""

@@ -102,15 +102,10 @@ class Session:
         _check_settings(format, summary_chars)
         profile = ModelProfile(model, window, reply, tokenizer, template, price)
         state = ComposerState(profile, resolve_policy(policy), _copy_tools(tools), summary_chars)
-        self._driver = SessionDriver(
-            state,
-            Ledger(limits),
-            SystemPrompt("" if system is None else system),
-            format=format,
-            cache_marks=cache_marks,
-        )
-        self._driver.summarize = summarize
+        prompt = SystemPrompt("" if system is None else system)
+        self._driver = SessionDriver(state, Ledger(limits), prompt, format, cache_marks)
         self._composer = self._driver.composer
+        self.summarize = summarize
 
     # History
 
@@ -247,11 +242,12 @@ class Session:
     @property
     def summarize(self) -> Summarizer | None:
         """The function that writes summaries of trimmed turns."""
-        return self._driver.summarize
+        return self._summarize
 
     @summarize.setter
     def summarize(self, summarize: Summarizer | None) -> None:
-        self._driver.summarize = summarize
+        self._summarize = summarize
+        self._composer.change(replace(self._composer.state, summarizes=summarize is not None))
 
     # Requests
 
