@@ -346,7 +346,7 @@ def test_a_transcript_contains_outputs_calls_results_and_media() -> None:
         "user:\n[exec output]\nls: no such file\nlook\n\n"
         'assistant:\n[tool: run] {"cmd": "ls"}\n\n'
         "tool:\na.py\n\n"
-        "user:\n[image_url]"
+        "user:\n[image]"
     )
 
 

@@ -7,16 +7,17 @@ a summarizer never stops the conversation.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from brim.fitting.clip import clip, truncate
 from brim.fitting.flow import SummaryJob, run_flow
+from brim.wire import openai_chat
 
 if TYPE_CHECKING:
     from brim.fitting.flow import Flow, Job
+    from brim.messages import Message
 
 MAX_SUMMARY_CHARS: Final = 2_000
 """A longer summary is shortened."""
@@ -130,33 +131,16 @@ def build_summary_messages(
 
 def format_transcript(turns: Sequence[Turn]) -> str:
     """Return turns as text."""
-    return "\n\n".join(_format_turn(turn) for turn in turns)
+    messages = (openai_chat.read_message(turn, index) for index, turn in enumerate(turns))
+    return "\n\n".join(map(_format_message, messages))
 
 
-def _format_turn(turn: Turn) -> str:
-    lines = [f"{turn.get('role')}:"]
-    if output := turn.get("_output"):
-        lines.append(f"[exec output]\n{output}")
-    content = turn.get("content")
-    if isinstance(content, str):
-        lines.append(content)
-    elif content is not None:
-        lines.append(" ".join(map(_format_part, content)))
-    for call in turn.get("tool_calls") or ():
-        function = call.get("function") or {}
-        lines.append(
-            f"[tool: {function.get('name')}] {_format_arguments(function.get('arguments', ''))}"
-        )
+def _format_message(message: Message) -> str:
+    lines = [
+        f"{message.role}:",
+        *message.outputs,
+        *message.words,
+        *(f"[{media.kind}]" for media in message.media),
+        *(f"[tool: {call.name}] {call.arguments}" for call in message.calls),
+    ]
     return "\n".join(lines)
-
-
-def _format_part(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, Mapping):
-        return str(part.get("text", f"[{part.get('type')}]"))
-    return ""
-
-
-def _format_arguments(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
