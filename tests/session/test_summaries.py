@@ -344,7 +344,7 @@ def test_a_transcript_contains_outputs_calls_results_and_media() -> None:
     ]
     assert format_transcript(turns) == (
         "user:\n[exec output]\nls: no such file\nlook\n\n"
-        'assistant:\n[tool: run] {"cmd": "ls"}\n\n'
+        'assistant:\n[tool: run] {"cmd":"ls"}\n\n'
         "tool:\na.py\n\n"
         "user:\n[image]"
     )
