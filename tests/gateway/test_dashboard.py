@@ -12,10 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from brim.gateway.accounts.reservations import GroupBy, LedgerTotal
+from brim.gateway.accounts.reservations import GroupBy
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.gateway.dashboard import endpoints as dashboard
 from brim.gateway.dashboard.endpoints import MAX_ROWS, SpendingCache
+from brim.models.pricing import SpendingRow
 from brim.testing import ScriptedServer
 from brim.wire.formats import CHAT as CHAT_FORM
 from tests.support.gateway.accounts import (
@@ -167,7 +168,7 @@ class _Slow(SqliteAccountStore):
 
     async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
-    ) -> list[LedgerTotal]:
+    ) -> list[SpendingRow]:
         self.read += 1
         await asyncio.sleep(0.05)
         return await super().totals(by, since, until)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from brim.gateway import bodies
 from brim.gateway import headers as heads
+from brim.gateway.bodies import PATHS, detect_format
 from brim.gateway.errors import GatewayError
-from brim.gateway.formats import PATHS, detect_format
 from brim.gateway.headers import RequestOptions, parse_options
 from brim.testing import ErrorReply, ScriptedServer
 from brim.wire.formats import FORMATS

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from brim.config import Config
-from brim.gateway import formats
+from brim.gateway import bodies
 from brim.gateway.metrics import BUCKETS, MAX_MODELS, Metrics, render
 from brim.gateway.records import RequestRecord
 from brim.models.pricing import Price, Usage
@@ -79,7 +79,7 @@ def test_metrics_match_the_record_of_a_request(path: str) -> None:
     ):
         request = get_record(server, ask(server, path, *TURNS))
         numbers = read(server)
-        ended = {"format": formats.PATHS[path].name, "status": "2xx", "end": "completed"}
+        ended = {"format": bodies.PATHS[path].name, "status": "2xx", "end": "completed"}
         assert numbers("brim_requests_total", **ROUTE, **ended) == 1
         assert numbers("brim_tokens_before_total", **ROUTE) == request["tokens_before"]
         assert numbers("brim_tokens_after_total", **ROUTE) == request["tokens"]
@@ -142,7 +142,7 @@ def test_errors_are_counted_by_code(path: str) -> None:
             ask(server, path, "a word " * 2_000)
             ask(server, path, "hi")
             numbers = read(server)
-    form = formats.PATHS[path].name
+    form = bodies.PATHS[path].name
     assert numbers("brim_errors_total", code="model_not_found", upstream="none") == 1
     assert numbers("brim_errors_total", code="context_length_exceeded") == 1
     assert numbers("brim_errors_total") == 2  # an error of the upstream, not of brim

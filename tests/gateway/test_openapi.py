@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from brim.gateway.admin import AdminRoutes
-from brim.gateway.app import create_app
-from brim.gateway.formats import PATHS
+from brim.gateway.asgi import create_app
+from brim.gateway.bodies import PATHS
 from brim.testing import ErrorReply, ScriptedServer, ToolCallReply
 from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, post

@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 
 from brim import config
 from brim.config import Config
-from brim.gateway.app import create_app
+from brim.gateway.asgi import create_app
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from brim.cli.main import load_config
 from brim.errors import InputError
-from brim.gateway.accounts.cap_usage import read_cap_usage
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, scope_parts, to_dollars
 from brim.gateway.accounts.keys import no_active_key_error
+from brim.gateway.accounts.store import read_cap_usage
 from brim.models.pricing import format_dollars
 
 if TYPE_CHECKING:
-    from brim.gateway.accounts.cap_usage import CapUsage
+    from brim.gateway.accounts.store import CapUsage
     from brim.gateway.accounts.keys import ApiKey
     from brim.gateway.accounts.store import AccountStore
 
@@ -39,7 +39,7 @@ class StoreLocation:
     """Whether a flag set the address: then the file must exist."""
 
     def __str__(self) -> str:
-        from brim.gateway.accounts.addresses import redact_address
+        from brim.gateway.accounts import redact_address
 
         return redact_address(self.address, self.folder)
 

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,9 +19,8 @@ from brim.errors import InputError
 
 if TYPE_CHECKING:
     from brim.cli.render import Source, SpendingReport
-    from brim.gateway.accounts.reservations import LedgerTotal
     from brim.gateway.accounts.store import AccountStore
-    from brim.models.pricing import SpendingRow, SpendingTotal
+    from brim.models.pricing import SpendingRow
     from brim.storage import SpendLog
 
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -172,28 +171,18 @@ def _report_gateway(query: CostQuery) -> SpendingReport:
     from brim.cli.accounts import locate_store
     from brim.cli.render import SpendingReport
     from brim.gateway.accounts.keys import unique_names
-    from brim.models.pricing import SpendingRow
 
     async def read_rows(accounts: AccountStore) -> list[SpendingRow]:
         spent = await accounts.totals(query.by, query.since, query.until)
         names = {"key": unique_names(await accounts.keys())} if "key" in query.by else {}
 
-        def named(on: Sequence[str]) -> tuple[str, ...]:
-            pairs = zip(query.by, on, strict=True)
-            return tuple(names.get(by, {}).get(part, part) for by, part in pairs)
+        def named(row: SpendingRow) -> SpendingRow:
+            pairs = zip(query.by, row.keys, strict=True)
+            return replace(row, keys=tuple(names.get(by, {}).get(key, key) for by, key in pairs))
 
-        made = (SpendingRow(named(each.group), _to_total(each), each.presumed) for each in spent)
-        return sorted(made, key=lambda line: line.keys)
+        return sorted(map(named, spent), key=lambda row: row.keys)
 
     return SpendingReport("gateway", query.by, locate_store(query.store).read(read_rows))
-
-
-def _to_total(spent: LedgerTotal) -> SpendingTotal:
-    from brim.gateway.accounts.caps import to_dollars
-    from brim.models.pricing import SpendingTotal
-
-    cost, is_unpriced = to_dollars(spent.charge.micro_dollars), spent.charge.is_unpriced
-    return SpendingTotal(spent.requests, spent.charge.usage, cost, unknown=is_unpriced)
 
 
 def _export(query: CostQuery, as_json: bool) -> None:

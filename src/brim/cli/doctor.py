@@ -58,8 +58,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
 def check_account_store(config: Config, environment: Mapping[str, str]) -> CheckResult:
     """Check that the gateway's account store opens; a missing file is not created."""
     from brim.cli.accounts import AccountSnapshot, run_with_store
-    from brim.gateway.accounts import create_store, file_path
-    from brim.gateway.accounts.addresses import redact_address
+    from brim.gateway.accounts import create_store, file_path, redact_address
     from brim.shell.setup import CheckResult
     from brim.storage import state_folder
 

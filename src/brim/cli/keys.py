@@ -14,7 +14,7 @@ from brim.cli.main import main, store_option, terminal_width
 
 if TYPE_CHECKING:
     from brim.cli.accounts import AccountSnapshot, StoreLocation
-    from brim.gateway.accounts.cap_usage import CapUsage
+    from brim.gateway.accounts.store import CapUsage
     from brim.gateway.accounts.caps import Cap
     from brim.gateway.accounts.keys import ApiKey
     from brim.gateway.accounts.store import AccountStore
@@ -77,7 +77,7 @@ def add(
     brim keys add boss --operator
     """
     from brim.cli.accounts import locate_store, parse_caps
-    from brim.gateway.accounts.cap_usage import CapUsage
+    from brim.gateway.accounts.store import CapUsage
     from brim.gateway.accounts.caps import key_scope
     from brim.gateway.accounts.keys import create_key, hash_secret
 

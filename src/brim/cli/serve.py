@@ -172,7 +172,7 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
     """Serve until a signal arrives."""
     from brim.gateway import logs
     from brim.gateway.account_service import requires_keys
-    from brim.gateway.app import create_app
+    from brim.gateway.asgi import create_app
     from brim.gateway.preflight import StartupMessage, require_upstreams
     from brim.gateway.server import open_listener
     from brim.gateway.server import serve as answer

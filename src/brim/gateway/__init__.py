@@ -1,13 +1,12 @@
 """The gateway: fits every request into its model's context window and its key's caps.
 
-app          the ASGI application: which path leads to which handler
+asgi         the ASGI application: which path leads to which handler
 gateway      the state of a running gateway, and its background work
 completion   a request for a completion, fitted before it is forwarded
 passthrough  a request that is forwarded unchanged
 admin        all other paths: models, token counts, recent requests, metrics, health
 dashboard/   the files of the dashboard, and its endpoints
-handler      the client's side of a request
-services     what all handlers share
+handler      the client's side of a request, and what all handlers share
 forward      sends a fitted request to its upstream, with fallback
 fit_request  turns a body into the bytes that are sent
 stream_monitor  reads a response while it passes through
@@ -19,14 +18,13 @@ accounts/    keys, caps, reservations and the ledger
 auth         authentication by key
 limits       sizes, timeouts, concurrency, origins
 headers      headers in both directions; options for one request
-bodies       JSON bodies
-formats      the three body formats
+bodies       formats and JSON of bodies
 errors       error responses
 records      recent requests
 metrics      Prometheus metrics
 logs         log lines
 preflight    checks before the gateway serves
-server       the HTTP server; asgi is the entry point for other servers
+server       the HTTP server; http_protocol is one connection of it
 
 Formats are not translated: a body is sent in the format in which it was received.
 """

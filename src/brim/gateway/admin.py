@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -17,9 +17,10 @@ from starlette.routing import Route
 
 from brim.errors import BrimError
 from brim.gateway import bodies, errors, headers, metrics
+from brim.gateway.bodies import PATHS, check_conversation
 from brim.gateway.dashboard import endpoints as dashboard
+from brim.gateway.dashboard.endpoints import json_response, parse_number
 from brim.gateway.errors import GatewayError
-from brim.gateway.formats import PATHS, check_conversation
 from brim.gateway.routes import is_pattern
 from brim.wire.formats import ANTHROPIC, FORMATS_BY_PATH, RESPONSES, BodyFormat
 
@@ -69,11 +70,8 @@ class AdminRoutes:
         app = Starlette(
             routes=[self._protect(route) for route in routes],
             exception_handlers={
-                GatewayError: _send_error,
-                BrimError: _send_brim_error,
-                RecursionError: _send_nesting_error,
+                **dict.fromkeys((GatewayError, BrimError, RecursionError, Exception), _send_error),
                 HTTPException: _send_not_found,
-                Exception: _send_internal_error,
             },
             lifespan=self._lifespan,
         )
@@ -124,19 +122,22 @@ class AdminRoutes:
     async def models(self, request: Request) -> Response:
         """Return the models in the format of the client's provider."""
         models = await self._list_models(request)
-        if _is_anthropic_client(request):
-            return _json(to_anthropic_list(models))
-        return _json(to_openai_list(models))
+        if not _is_anthropic_client(request):
+            return json_response({"object": "list", "data": [to_dict(*each) for each in models]})
+        data = [to_anthropic_dict(name) for name, _ in models]
+        ids = [each["id"] for each in data] or [None]
+        listed = {"data": data, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
+        return json_response(listed)
 
     async def model(self, request: Request) -> Response:
         wanted = request.path_params["name"]
-        for name, upstream in await self._list_models(request):
-            if name == wanted:
-                if _is_anthropic_client(request):
-                    return _json(to_anthropic_model(name, upstream))
-                return _json(to_openai_model(name, upstream))
-        message = f"Model not found: {wanted[:100]!r}."
-        raise GatewayError(404, "model_not_found", message, param="model")
+        upstream = dict(await self._list_models(request)).get(wanted)
+        if upstream is None:
+            message = f"Model not found: {wanted[:100]!r}."
+            raise GatewayError(404, "model_not_found", message, param="model")
+        if _is_anthropic_client(request):
+            return json_response(to_anthropic_dict(wanted))
+        return json_response(to_dict(wanted, upstream))
 
     async def _list_models(self, request: Request) -> list[tuple[str, Upstream]]:
         client = headers.read_headers(request.headers.raw)
@@ -148,11 +149,12 @@ class AdminRoutes:
 
     async def count_messages(self, request: Request) -> Response:
         tokens, source = await self._count(request, ANTHROPIC)
-        return _json({"input_tokens": tokens}, source)
+        return json_response({"input_tokens": tokens}, headers={"brim-count": source})
 
     async def count_responses(self, request: Request) -> Response:
         tokens, source = await self._count(request, RESPONSES)
-        return _json({"object": "response.input_tokens", "input_tokens": tokens}, source)
+        counted = {"object": "response.input_tokens", "input_tokens": tokens}
+        return json_response(counted, headers={"brim-count": source})
 
     async def _count(self, request: Request, format: BodyFormat) -> tuple[int, str]:
         """Return the tokens of a body, counted by its server if possible, else by brim."""
@@ -177,14 +179,10 @@ class AdminRoutes:
 
     async def requests(self, request: Request) -> Response:
         """Return the most recent requests, the newest first."""
-        last = request.query_params.get("last", "100")
-        number = int(last) if last.isascii() and last.isdigit() else 0
-        if not 0 < number <= MAX_LISTED:
-            message = f"Invalid value of `last`. Use a number from 1 to {MAX_LISTED:,}."
-            raise GatewayError(400, "invalid_request", message)
+        number = parse_number(request, "last", default=100, most=MAX_LISTED)
         self._gateway.record_finished()
         newest = self._gateway.records.newest(number)
-        return _json({"object": "list", "data": [record.to_dict() for record in newest]})
+        return json_response({"object": "list", "data": [record.to_dict() for record in newest]})
 
     async def request(self, request: Request) -> Response:
         """Return one request with the decision for each message."""
@@ -193,7 +191,7 @@ class AdminRoutes:
         if record is None:
             message = "Request not found among the most recent ones."
             raise GatewayError(404, "request_not_found", message)
-        return _json({"object": "brim.request", **record.to_dict(), **record.decisions()})
+        return json_response({"object": "brim.request", **record.to_dict(), **record.decisions()})
 
     # State
 
@@ -206,16 +204,17 @@ class AdminRoutes:
         return Response(_read_openapi(), media_type="application/json")
 
     async def health(self, _: Request) -> Response:
-        return _json({"status": "ok"})
+        return json_response({"status": "ok"})
 
     async def readiness(self, _: Request) -> Response:
         """Return 200 if a load balancer should send new requests here, else 503."""
-        running = len(self._gateway.running)
+        state = "ready"
         if self._gateway.is_stopping:
-            return _json({"status": "stopping", "running": running}, status=503)
-        if self._services.accounts.is_unavailable:
-            return _json({"status": "account store unavailable", "running": running}, status=503)
-        return _json({"status": "ready", "running": running})
+            state = "stopping"
+        elif self._services.accounts.is_unavailable:
+            state = "account store unavailable"
+        content = {"status": state, "running": len(self._gateway.running)}
+        return json_response(content, status=200 if state == "ready" else 503)
 
 
 @cache
@@ -225,11 +224,6 @@ def _read_openapi() -> bytes:
 
 def _is_anthropic_client(request: Request) -> bool:
     return "anthropic-version" in request.headers
-
-
-def _json(content: Any, count_source: str | None = None, *, status: int = 200) -> Response:
-    added = {} if count_source is None else {"brim-count": count_source}
-    return Response(bodies.serialize(content), status, added, media_type="application/json")
 
 
 # Errors
@@ -243,19 +237,10 @@ def _error_format(request: Request) -> BodyFormat | None:
 
 
 async def _send_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, GatewayError)
-    raw = error.body(_error_format(request), "")
-    return Response(raw, error.status, error.headers, media_type="application/json")
-
-
-async def _send_brim_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, BrimError)
-    format = _error_format(request) or RESPONSES
-    return await _send_error(request, errors.to_gateway_error(format, error))
-
-
-async def _send_nesting_error(request: Request, _: Exception) -> Response:
-    return await _send_error(request, bodies.nesting_error())
+    format = _error_format(request)
+    shown = errors.to_gateway_error(format or RESPONSES, error)
+    raw = shown.body(format, "")
+    return Response(raw, shown.status, shown.headers, media_type="application/json")
 
 
 async def _send_not_found(request: Request, error: Exception) -> Response:
@@ -263,19 +248,13 @@ async def _send_not_found(request: Request, error: Exception) -> Response:
     if error.status_code == 405 or request.url.path in PATHS:
         message = f"Method not allowed: {request.method} {request.url.path}."
         allowed = error.headers or {"allow": "POST"}
-        return await _send_error(
-            request, GatewayError(405, "method_not_allowed", message, headers=allowed)
-        )
+        shown = GatewayError(405, "method_not_allowed", message, headers=allowed)
+        return await _send_error(request, shown)
     *paths, last = FORMATS_BY_PATH
     message = (
         f"Unknown path: {request.url.path[:100]}. Send requests to {', '.join(paths)} or {last}."
     )
     return await _send_error(request, GatewayError(404, "not_found", message))
-
-
-async def _send_internal_error(request: Request, _: Exception) -> Response:
-    message = "Internal error. The gateway's log has the details."
-    return await _send_error(request, GatewayError(500, "internal_error", message))
 
 
 # The list of models
@@ -332,23 +311,11 @@ async def _query_models(upstream: Upstream, sent: Mapping[str, str] | None) -> l
     return None
 
 
-def to_openai_list(models: Sequence[tuple[str, Upstream]]) -> dict[str, Any]:
-    return {"object": "list", "data": [to_openai_model(*model) for model in models]}
-
-
-def to_openai_model(name: str, upstream: Upstream) -> dict[str, Any]:
+def to_dict(name: str, upstream: Upstream) -> dict[str, Any]:
+    """Return a model as OpenAI's clients read it."""
     return {"id": name, "object": "model", "created": 0, "owned_by": upstream.name}
 
 
-def to_anthropic_list(models: Sequence[tuple[str, Upstream]]) -> dict[str, Any]:
-    names = [name for name, _ in models]
-    return {
-        "data": [to_anthropic_model(*model) for model in models],
-        "has_more": False,
-        "first_id": names[0] if names else None,
-        "last_id": names[-1] if names else None,
-    }
-
-
-def to_anthropic_model(name: str, _: Upstream) -> dict[str, Any]:
+def to_anthropic_dict(name: str) -> dict[str, Any]:
+    """Return a model as Anthropic's clients read it."""
     return {"type": "model", "id": name, "display_name": name, "created_at": _NO_DATE}

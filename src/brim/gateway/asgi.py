@@ -1,4 +1,6 @@
-"""The gateway for other ASGI servers, with the same configuration as `brim serve`.
+"""The gateway as an ASGI application: which path leads to which handler.
+
+`brim serve` runs it with brim's own server. Other servers use `app`, with the same configuration:
 
     uvicorn --factory brim.gateway.asgi:app
     granian --interface asgi --factory brim.gateway.asgi:app
@@ -10,19 +12,63 @@ connect. If the account store cannot be used, it fails to start.
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from starlette.types import ASGIApp
+from starlette.routing import Route
 
 from brim import config
 from brim.gateway import logs
-from brim.gateway.app import create_app
+from brim.gateway.admin import AdminRoutes
+from brim.gateway.bodies import PATHS
+from brim.gateway.completion import CompletionHandler
+from brim.gateway.gateway import Gateway
+from brim.gateway.passthrough import PassthroughHandler, PassthroughPaths
 from brim.gateway.preflight import require_upstreams
 from brim.gateway.server import tune_garbage_collector
+from brim.wire.formats import CHAT
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from brim.config import Config
 
 
-def app() -> ASGIApp:
+class App:
+    """The ASGI application. Completions are dispatched first, because they are most requests."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self._admin = AdminRoutes(gateway).app()
+        patterns = [each.path_regex for each in self._admin.routes if isinstance(each, Route)]
+        own_paths = [*map(re.escape, PATHS), *(regex.pattern for regex in patterns)]
+        listed = gateway.config.gateway.passthrough_paths
+        self._passthrough = PassthroughPaths(listed, own_paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path, gateway = scope["path"], self.gateway
+            format = PATHS.get(path) if scope["method"] == "POST" else None
+            if format is not None:
+                handler = CompletionHandler(gateway.services, format, scope, receive, send)
+                await gateway.run(handler)
+                return
+            if path in self._passthrough:
+                passthrough = PassthroughHandler(gateway.services, CHAT, scope, receive, send)
+                await gateway.run(passthrough)
+                return
+        await self._admin(scope, receive, send)
+
+
+def create_app(config: Config, environment: Mapping[str, str]) -> App:
+    """Return a gateway with these settings; upstream keys are read from this environment."""
+    return App(Gateway(config, environment))
+
+
+def app() -> App:
     """Return a gateway with the configured upstreams."""
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     require_upstreams(loaded.config, os.environ)

@@ -16,8 +16,8 @@ from brim.errors import ProviderError
 from brim.fitting import feedback
 from brim.gateway import bodies, errors, headers
 from brim.gateway.billing import RequestBilling
+from brim.gateway.bodies import check_conversation, detect_format
 from brim.gateway.fit_request import ClientRequest
-from brim.gateway.formats import check_conversation, detect_format
 from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder
 from brim.gateway.handler import JSON, RequestHandler, printable_name
 from brim.gateway.headers import parse_options
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from brim.gateway.accounts.reservations import Settlement
     from brim.gateway.billing import ChargeStatus
     from brim.gateway.forward import UpstreamReply
+    from brim.gateway.handler import Services
     from brim.gateway.routes import ModelRoute
-    from brim.gateway.services import Services
     from brim.providers.http_connection import Header
     from brim.wire.formats import BodyFormat
 

@@ -35,22 +35,10 @@ MODEL_CHOICE_FIELDS: Final = ("models",)
 TIER_FIELD: Final = "service_tier"
 LIST_PRICE_TIERS: Final = (None, "auto", "default", "flex", "standard", "standard_only")
 """Service tiers that cost at most the list price."""
-COST_FIELDS: Final = frozenset(
+COST_FIELDS: Final = CHOICE_FIELDS | frozenset(
     (
-        *(
-            *REPLY_KEYS,
-            LLAMA_CPP_LENGTH,
-            *CHOICE_FIELDS,
-        ),
-        *(
-            "model",
-            "tools",
-            "background",
-            "stream",
-            TIER_FIELD,
-            *HOSTED_TOOL_FIELDS,
-            *MODEL_CHOICE_FIELDS,
-        ),
+        *("model", "tools", "background", "stream", LLAMA_CPP_LENGTH, TIER_FIELD),
+        *(*REPLY_KEYS, *HOSTED_TOOL_FIELDS, *MODEL_CHOICE_FIELDS),
     )
 )
 """All fields of a body that affect its cost."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from brim.gateway.accounts.reservations import CapReached
     from brim.wire.formats import BodyFormat
 
+INTERNAL_ERROR_MESSAGE: Final = "Internal error. The gateway's log has the details."
 INVALID_KEY_MESSAGE: Final = "API key is unknown or revoked."
 RESERVATION_EXPIRED_MESSAGE: Final = (
     "The reservation for this request expired before it could be sent. Try again."
@@ -104,9 +105,11 @@ def context_length_error(format: BodyFormat, error: ContextOverflowError) -> Gat
     )
 
 
-def to_gateway_error(format: BodyFormat, error: BrimError) -> GatewayError:
-    """Return the error response for one of brim's exceptions."""
+def to_gateway_error(format: BodyFormat, error: Exception) -> GatewayError:
+    """Return the error response for an exception, without details of an unexpected one."""
     match error:
+        case GatewayError():
+            return error
         case ContextOverflowError():
             return context_length_error(format, error)
         case BudgetError():
@@ -121,8 +124,17 @@ def to_gateway_error(format: BodyFormat, error: BrimError) -> GatewayError:
             return GatewayError(502, "upstream_unreachable", str(error))
         case ProviderError():
             return GatewayError(502, "upstream_error", str(error))
-        case _:
+        case RecursionError():
+            return nesting_error()
+        case BrimError():
             return GatewayError(500, "internal_error", str(error))
+        case _:
+            return GatewayError(500, "internal_error", INTERNAL_ERROR_MESSAGE)
+
+
+def nesting_error() -> GatewayError:
+    """Return the error for a body that exceeds the recursion limit."""
+    return GatewayError(400, "invalid_json", "The body is nested too deeply.")
 
 
 # Keys, caps and the account store

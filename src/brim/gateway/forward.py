@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from brim.errors import Overflow
     from brim.gateway.billing import RequestBilling
     from brim.gateway.fit_request import ClientRequest, FittedRequest
+    from brim.gateway.handler import Services
     from brim.gateway.headers import ClientHeaders, RequestOptions
     from brim.gateway.records import RequestRecord
     from brim.gateway.routes import ModelRoute, RejectedRequest
-    from brim.gateway.services import Services
     from brim.providers.http_connection import Response
     from brim.providers.transport import Transport
 

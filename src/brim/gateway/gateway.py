@@ -12,11 +12,11 @@ from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway import logs
 from brim.gateway.account_service import create_account_service
 from brim.gateway.auth import Authenticator
+from brim.gateway.handler import Services, WorkerPool
 from brim.gateway.limits import RequestLimits
 from brim.gateway.metrics import Metrics
 from brim.gateway.records import RecentRequests
 from brim.gateway.routes import ModelRoutes, RouteDefaults, Upstream
-from brim.gateway.services import Services, WorkerPool
 from brim.storage.calibration_store import CalibrationStore
 
 if TYPE_CHECKING:

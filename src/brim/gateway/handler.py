@@ -1,4 +1,7 @@
-"""The client's side of a request: its body, its response, errors and disconnects."""
+"""The client's side of a request: its body, its response, errors and disconnects.
+
+`Services` are the parts of a gateway that all requests share.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from brim.errors import BrimError
-from brim.gateway import bodies, errors, headers
+from brim.gateway import errors, headers
 from brim.gateway.errors import GatewayError
 from brim.gateway.limits import ABORT_EXTENSION, ClientDisconnectedError
 from brim.gateway.records import RequestRecord
@@ -18,12 +23,19 @@ from brim.gateway.records import RequestRecord
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from brim.gateway.account_service import AccountService
     from brim.gateway.accounts.keys import Access
     from brim.gateway.accounts.reservations import Settlement
-    from brim.gateway.services import Services
+    from brim.gateway.auth import Authenticator
+    from brim.gateway.limits import RequestLimits
+    from brim.gateway.routes import ModelRoutes
     from brim.providers.http_connection import Header
     from brim.wire.formats import BodyFormat
 
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+THREADS: Final = 2
 JSON: Final = (b"content-type", b"application/json")
 STATUSES_WITHOUT_BODY: Final = frozenset((204, 304))
 SEND_BUFFER_BYTES: Final = 64 * 1024
@@ -32,9 +44,44 @@ DISCONNECT_CHECK_DELAY: Final = 0.05
 """Seconds before a request begins to watch for a disconnect; most have ended by then."""
 MAX_SHOWN_NAME: Final = 200
 """Characters of a model's name that are shown."""
-_NO_EXTENSION: Final[Mapping[str, Any]] = {}
 
 log = logging.getLogger("brim.gateway")
+
+
+class WorkerPool:
+    """Threads that parse and count large bodies, so that the event loop stays responsive."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, "brim-count")
+
+    async def run(self, work: Callable[[*Args], T], *args: *Args) -> T:
+        """Run a function in a thread and return its result.
+
+        If the caller is cancelled, wait until the function has returned: its arguments must not be
+        used by two threads.
+        """
+        running = asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
+
+    def shutdown(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of a gateway that request handlers use."""
+
+    limits: RequestLimits
+    accounts: AccountService
+    authenticator: Authenticator
+    routes: ModelRoutes
+    workers: WorkerPool
+    running: Sized
+    """The requests in flight."""
 
 
 class RequestHandler(ABC):
@@ -82,12 +129,8 @@ class RequestHandler(ABC):
                 await self.answer()
             finally:
                 self._stop_listening()
-        except GatewayError as error:
-            await self._send_error(error)
-        except BrimError as error:
+        except (GatewayError, BrimError, RecursionError) as error:
             await self._send_error(errors.to_gateway_error(self.format, error))
-        except RecursionError:
-            await self._send_error(bodies.nesting_error())
         except ClientDisconnectedError:
             self.record.end = "client_disconnected"
         except asyncio.CancelledError:
@@ -95,10 +138,9 @@ class RequestHandler(ABC):
                 self.record.end = "stopped"
                 raise
             self.record.end = "client_disconnected"
-        except Exception:
+        except Exception as error:
             log.exception("request failed", extra={"fields": {"id": self.record.id}})
-            message = "Internal error. The gateway's log has the details."
-            await self._send_error(GatewayError(500, "internal_error", message))
+            await self._send_error(errors.to_gateway_error(self.format, error))
         finally:
             self.close()
 
@@ -148,18 +190,13 @@ class RequestHandler(ABC):
     def abandon(self) -> None:
         """Cancel the request, because its client is gone or does not read."""
         self._is_disconnected = True
-        if (abort := self._find_extension(ABORT_EXTENSION)) is not None:
-            abort()
-        if self._task is not None:
-            self._task.cancel()
-
-    def _find_extension(self, name: str) -> Callable[..., None] | None:
-        """Return the function of an ASGI extension; None if the server does not have it."""
-        found = self._scope.get("extensions", _NO_EXTENSION).get(name, _NO_EXTENSION)
-        return found.get("call")  # type: ignore[no-any-return]
+        extensions = self._scope.get("extensions", {})
+        if ABORT_EXTENSION in extensions:
+            extensions[ABORT_EXTENSION]["call"]()
+        self.cancel()
 
     def cancel(self) -> asyncio.Task[Any] | None:
-        """Cancel the request, because the gateway stops. Return the task to wait for."""
+        """Cancel the request. Return the task to wait for."""
         if self._task is not None:
             self._task.cancel()
         return self._task

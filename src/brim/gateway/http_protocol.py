@@ -48,8 +48,6 @@ class ServerContext:
     """What the connections of a server share."""
 
     app: ASGIApp
-    state: dict[str, Any] = field(default_factory=dict)
-    """What the application keeps for its lifespan."""
     connections: set[HttpProtocol] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _date: tuple[int, bytes] = (0, b"")
@@ -329,7 +327,6 @@ class HttpProtocol(asyncio.Protocol):
             "raw_path": url.path,
             "query_string": url.query or b"",
             "headers": self._headers,
-            "state": self.context.state.copy(),
         }
 
     # For exchanges and the server

@@ -99,7 +99,7 @@ class RequestLimits:
         if (origin := headers.origin) is not None and not self._is_allowed(origin):
             raise GatewayError(
                 403,
-                "origin_refused",
+                "origin_not_allowed",
                 "Requests from web pages are rejected, except pages of this machine and of "
                 "gateway.origins.",
             )
@@ -109,7 +109,7 @@ class RequestLimits:
         self.check_origin(headers)
         if headers.by_name.get(b"sec-fetch-site") in _OTHER_SITES:
             raise GatewayError(
-                403, "origin_refused", "Requests from pages of other sites are rejected."
+                403, "origin_not_allowed", "Requests from pages of other sites are rejected."
             )
 
     def check_host(self, headers: ClientHeaders) -> None:
@@ -125,7 +125,7 @@ class RequestLimits:
             return
         raise GatewayError(
             403,
-            "host_refused",
+            "host_not_allowed",
             f"Unknown host name of this gateway: {name[:100]!r}. Use its IP address, create a key "
             "with `brim keys`, or add the name to gateway.origins.",
         )

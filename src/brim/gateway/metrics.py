@@ -42,26 +42,27 @@ BUCKETS: Final = (
 STATUS_CLASSES: Final = {0: "none", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 """By the first digit; 0 is a client that disconnected before the response."""
 
-_COUNTERS: Final[Mapping[str, str]] = {
-    "brim_tokens_before": "Tokens of requests as received.",
-    "brim_tokens_after": "Tokens of the same requests after fitting.",
-    "brim_tokens_trimmed": "Tokens that fitting saved in trimmed requests.",
-    "brim_input_tokens": "Prompt tokens including cached ones; reported, or counted by brim.",
-    "brim_cached_input_tokens": "Prompt tokens read from an upstream's cache.",
-    "brim_cache_written_tokens": "Prompt tokens written to an upstream's cache.",
-    "brim_output_tokens": "Output tokens including reasoning; reported, or counted by brim.",
-    "brim_unreported_usage_requests": "Responses whose usage brim counted, as none was reported.",
-    "brim_cost_dollars": "Cost in dollars of responses with a known price.",
-    "brim_unknown_cost_requests": "Responses whose cost is unknown.",
-    "brim_resends": "Requests sent again, shorter, after a context-length error.",
-    "brim_fallbacks": "Requests that this model answered as a fallback for another.",
+_COUNTERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "brim_requests": ("Finished requests.", "format", "status", "end"),
+    "brim_errors": ("Requests that the gateway answered with its own error.", "code"),
+    "brim_trimmed_requests": ("Requests with messages of this outcome.", "outcome"),
+    "brim_trimmed_messages": ("Messages with this outcome.", "outcome"),
+    "brim_tokens_before": ("Tokens of requests as received.",),
+    "brim_tokens_after": ("Tokens of the same requests after fitting.",),
+    "brim_tokens_trimmed": ("Tokens that fitting saved in trimmed requests.",),
+    "brim_input_tokens": ("Prompt tokens including cached ones; reported, or counted by brim.",),
+    "brim_cached_input_tokens": ("Prompt tokens read from an upstream's cache.",),
+    "brim_cache_written_tokens": ("Prompt tokens written to an upstream's cache.",),
+    "brim_output_tokens": ("Output tokens including reasoning; reported, or counted by brim.",),
+    "brim_unreported_usage_requests": (
+        "Responses whose usage brim counted, as none was reported.",
+    ),
+    "brim_cost_dollars": ("Cost in dollars of responses with a known price.",),
+    "brim_unknown_cost_requests": ("Responses whose cost is unknown.",),
+    "brim_resends": ("Requests sent again, shorter, after a context-length error.",),
+    "brim_fallbacks": ("Requests that this model answered as a fallback for another.",),
 }
-_LABELLED_COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "brim_requests": ("Finished requests.", ("format", "status", "end")),
-    "brim_errors": ("Requests that the gateway answered with its own error.", ("code",)),
-    "brim_trimmed_requests": ("Requests with messages of this outcome.", ("outcome",)),
-    "brim_trimmed_messages": ("Messages with this outcome.", ("outcome",)),
-}
+"""Each counter with its help, and its labels besides upstream and model."""
 _HISTOGRAMS: Final[Mapping[str, str]] = {
     "brim_first_byte_seconds": "Time until a response began.",
     "brim_request_seconds": "Time until a request ended.",
@@ -89,11 +90,8 @@ class Metrics:
         requests = Gauge("brim_running_requests", "Requests in flight.", registry=registry)
         requests.set_function(lambda: len(running))
         self._counters = {
-            name: Counter(name, help, LABELS, registry=registry) for name, help in _COUNTERS.items()
-        }
-        self._labelled = {
             name: Counter(name, help, (*LABELS, *labels), registry=registry)
-            for name, (help, labels) in _LABELLED_COUNTERS.items()
+            for name, (help, *labels) in _COUNTERS.items()
         }
         self._histograms = {
             name: Histogram(name, help, LABELS, buckets=BUCKETS, registry=registry)
@@ -102,18 +100,14 @@ class Metrics:
         self._models = set(named)
         self._max_models = len(self._models) + MAX_MODELS
         self._series: dict[tuple[str, str], _Series] = {}
-        registry.register(_RouteCollector(routes, self._models))
-        if accounts is not None:
-            registry.register(_AccountCollector(accounts))
+        registry.register(_StateCollector(routes, self._models, accounts))
 
     def add(self, record: RequestRecord) -> None:
         """Count a finished request."""
         labels = (record.upstream or NO_UPSTREAM, self._model_label(record))
         series = self._series.get(labels)
         if series is None:
-            series = self._series[labels] = _Series(
-                labels, self._counters, self._labelled, self._histograms
-            )
+            series = self._series[labels] = _Series(labels, self._counters, self._histograms)
         series.add(record)
 
     def _model_label(self, record: RequestRecord) -> str:
@@ -138,21 +132,19 @@ class _Series:
         self,
         labels: tuple[str, str],
         counters: Mapping[str, Counter],
-        labelled: Mapping[str, Counter],
         histograms: Mapping[str, Histogram],
     ) -> None:
         self._labels = labels
-        self._labelled = labelled
-        self._counters = {name: each.labels(*labels) for name, each in counters.items()}
+        self._counters = counters
         self._resolved: dict[tuple[str, ...], Counter] = {}
         self._first_byte = histograms["brim_first_byte_seconds"].labels(*labels)
         self._seconds = histograms["brim_request_seconds"].labels(*labels)
 
     def add(self, record: RequestRecord) -> None:
         status = STATUS_CLASSES.get(record.status // 100, "other")
-        self._count_labelled("brim_requests", record.format, status, record.end)
+        self._count("brim_requests", 1, record.format, status, record.end)
         if record.code is not None:
-            self._count_labelled("brim_errors", record.code)
+            self._count("brim_errors", 1, record.code)
         self._count("brim_resends", record.resent)
         self._count("brim_fallbacks", record.fallback is not None)
         self._seconds.observe(record.seconds)
@@ -169,8 +161,8 @@ class _Series:
         if record.trimmed:
             self._count("brim_tokens_trimmed", max(0, record.tokens_before - record.tokens))
             for outcome, messages in record.trimmed.items():
-                self._count_labelled("brim_trimmed_requests", outcome)
-                self._count_labelled("brim_trimmed_messages", outcome, amount=messages)
+                self._count("brim_trimmed_requests", 1, outcome)
+                self._count("brim_trimmed_messages", messages, outcome)
 
     def _add_usage(self, record: RequestRecord) -> None:
         usage = record.usage
@@ -184,24 +176,28 @@ class _Series:
         self._count("brim_unknown_cost_requests", record.cost is None)
         self._count("brim_cost_dollars", float(record.cost or 0))
 
-    def _count(self, name: str, amount: float) -> None:
-        if amount:
-            self._counters[name].inc(amount)
-
-    def _count_labelled(self, name: str, *labels: str, amount: float = 1) -> None:
+    def _count(self, name: str, amount: float, *labels: str) -> None:
+        if not amount:
+            return
         counter = self._resolved.get((name, *labels))
         if counter is None:
-            counter = self._labelled[name].labels(*self._labels, *labels)
+            counter = self._counters[name].labels(*self._labels, *labels)
             self._resolved[name, *labels] = counter
         counter.inc(amount)
 
 
-class _RouteCollector(Collector):
-    """What is known now about the models that have their own series."""
+class _StateCollector(Collector):
+    """What is known now about the models that have their own series, and the account store."""
 
-    def __init__(self, routes: Iterable[ModelRoute], models: Collection[str]) -> None:
+    def __init__(
+        self,
+        routes: Iterable[ModelRoute],
+        models: Collection[str],
+        accounts: AccountService | None,
+    ) -> None:
         self._routes = routes
         self._models = models
+        self._accounts = accounts
 
     def collect(self) -> Iterator[Metric]:
         windows = GaugeMetricFamily(
@@ -225,16 +221,7 @@ class _RouteCollector(Collector):
             if profile.calibration.ratios:
                 ratios.add_metric(labels, profile.calibration.ratio)
         yield from (windows, ratios)
-
-
-class _AccountCollector(Collector):
-    """The state of the account store, if keys are required."""
-
-    def __init__(self, accounts: AccountService) -> None:
-        self._accounts = accounts
-
-    def collect(self) -> Iterator[Metric]:
-        if self._accounts.requires_keys:
+        if self._accounts is not None and self._accounts.requires_keys:
             yield GaugeMetricFamily(
                 "brim_account_store_unavailable",
                 "Whether the account store is unavailable (1) or not (0).",

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp, Message
 
@@ -90,8 +90,7 @@ class HttpServer:
         """Serve until a signal or `stop`; signals are handled in the main thread only."""
         self._loop = loop = asyncio.get_running_loop()
         with self._handle_signals(loop):
-            async with _run_lifespan(self._context.app) as state:
-                self._context.state = state
+            async with _run_lifespan(self._context.app):
                 server = await loop.create_server(
                     partial(HttpProtocol, self._context), sock=listener, backlog=BACKLOG
                 )
@@ -154,12 +153,11 @@ class HttpServer:
 
 
 @asynccontextmanager
-async def _run_lifespan(app: ASGIApp) -> AsyncIterator[dict[str, Any]]:
-    """Start up an application and shut it down; yields its state."""
+async def _run_lifespan(app: ASGIApp) -> AsyncIterator[None]:
+    """Start up an application and shut it down."""
     to_app: asyncio.Queue[Message] = asyncio.Queue()
     from_app: asyncio.Queue[Message] = asyncio.Queue()
-    state: dict[str, Any] = {}
-    scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": state}
+    scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}}
 
     async def call() -> None:
         await app(scope, to_app.get, from_app.put)
@@ -177,7 +175,7 @@ async def _run_lifespan(app: ASGIApp) -> AsyncIterator[dict[str, Any]]:
 
     await advance("startup")
     try:
-        yield state
+        yield
     finally:
         await advance("shutdown")
         await task

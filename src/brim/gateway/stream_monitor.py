@@ -52,14 +52,8 @@ _FINAL_EVENT = re.compile(
 _TRANSIENT_CODES: Final = frozenset(
     (
         *map(str, errors.RETRYABLE_STATUSES),
-        *(
-            "api_error",
-            "internal_server_error",
-            "overloaded",
-            "overloaded_error",
-            "rate_limit_error",
-        ),
-        *("rate_limit_exceeded", "server_error", "service_unavailable", "timeout_error"),
+        *("api_error", "internal_server_error", "overloaded", "overloaded_error", "server_error"),
+        *("rate_limit_error", "rate_limit_exceeded", "service_unavailable", "timeout_error"),
     )
 )
 """Codes of errors with a success status after which another server, or a retry, may succeed."""

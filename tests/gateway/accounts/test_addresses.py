@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from brim.errors import InputError
-from brim.gateway.accounts import create_store
-from brim.gateway.accounts.addresses import redact_address
+from brim.gateway.accounts import create_store, redact_address
 
 NO_PORTS = [
     "postgresql://brim:hush@host:99999/db",

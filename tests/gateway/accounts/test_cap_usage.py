@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from brim.gateway.accounts.cap_usage import CapUsage, read_cap_usage
 from brim.gateway.accounts.caps import ALL, Cap, project_scope
 from brim.gateway.accounts.reservations import Charge, Settlement
-from brim.gateway.accounts.store import AccountStore
+from brim.gateway.accounts.store import AccountStore, CapUsage, read_cap_usage
 from brim.models.pricing import Usage
 from tests.support.accounts.reservations import KEY, LONG, OWN, make_reservation
 

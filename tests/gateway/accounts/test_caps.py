@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from brim.errors import InputError
 from brim.gateway.accounts.caps import (
     ALL,
+    PERIODS,
     Cap,
     dump_caps,
     key_scope,
     load_caps,
+    name_periods,
+    period_kind,
     project_scope,
+    reset_time,
     scope_parts,
 )
 
@@ -82,3 +88,28 @@ def test_a_scope_is_split_into_kind_and_name() -> None:
         ("project", "web"),
         (ALL, ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [('[[5, "dollars", "week"]]', "Unknown period: 'week'"), ('[[5, "euros", "day"]]', "euros")],
+)
+def test_an_unknown_period_or_unit_is_an_error(text: str, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        load_caps(text)
+
+
+def test_the_name_of_a_period_is_the_beginning_of_its_days() -> None:
+    names = name_periods("2026-11-15")
+    assert names == {"day": "2026-11-15", "month": "2026-11", "total": "total"}
+    assert [period_kind(name) for name in names.values()] == list(PERIODS)
+
+
+def test_caps_reset_when_the_next_period_begins() -> None:
+    now = datetime(2026, 12, 31, 23, 59, tzinfo=UTC).timestamp()
+    new_year = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
+    assert {period: reset_time(period, now) for period in PERIODS} == {
+        "day": new_year,
+        "month": new_year,
+        "total": None,
+    }

@@ -255,7 +255,7 @@ async def test_unstorable_text_is_replaced(store: AccountStore, odd: str, kept: 
     await store.settle([make_settlement("r", 5)])
     row = (await read_rows(store))["r"]
     assert {row.model, row.upstream, row.key_name} == {kept}
-    assert [one.group for one in await store.totals(["model", "upstream"])] == [(kept, kept)]
+    assert [row.keys for row in await store.totals(["model", "upstream"])] == [(kept, kept)]
 
 
 @pytest.mark.parametrize("odd", ["\0", "r\ud800"])

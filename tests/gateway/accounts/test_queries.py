@@ -9,11 +9,12 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from brim.gateway.accounts.caps import period_name
+from brim.gateway.accounts.caps import current_periods, to_dollars, to_micro_dollars
 from brim.gateway.accounts.keys import ApiKey, hash_secret
 from brim.gateway.accounts.reservations import Charge, Settlement
 from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Usage
+from brim.models.pricing import SpendingRow, SpendingTotal
 from tests.support.accounts.reservations import (
     KEY,
     LONG,
@@ -43,35 +44,41 @@ async def test_a_ledger_row_has_key_model_and_charge(store: AccountStore) -> Non
     assert (row.charge, row.state, row.is_estimated) == (came_to, "settled", True)
     # The clocks of two machines may differ a little.
     assert before.timestamp() - 1 <= row.time <= after.timestamp() + 1
-    assert row.day == period_name("day", row.time)
+    assert row.day == current_periods(row.time)["day"]
 
 
 async def test_totals_can_be_grouped_by_every_column(store: AccountStore) -> None:
     other = ApiKey("k_2", "ben", "red", created=KEY.created + 1)
     await store.add_key(other, hash_secret("other"))
-    asked = [("a", KEY, "gpt", 3), ("b", KEY, "gpt", 4), ("c", KEY, "o1", 5), ("d", other, "o1", 6)]
-    for id, whose, model, cost in asked:
+    requests = [
+        ("a", KEY, "gpt", 3),
+        ("b", KEY, "gpt", 4),
+        ("c", KEY, "o1", 5),
+        ("d", other, "o1", 6),
+    ]
+    for id, whose, model, cost in requests:
         await store.reserve(make_reservation(id, cost, key=whose, model=model), LONG)
         await store.settle([make_settlement(id, cost, 10)])
     by_model = await store.totals(["model"])
-    assert [(one.group, one.requests, one.charge) for one in by_model] == [
-        (("gpt",), 2, _sum(7, 2)),
-        (("o1",), 2, _sum(11, 2)),
+    assert by_model == [
+        SpendingRow(("gpt",), _sum(7, 2)),
+        SpendingRow(("o1",), _sum(11, 2)),
     ]
     both = await store.totals(["project", "model"])
-    assert [(one.group, one.charge.micro_dollars) for one in both] == [
+    assert [(row.keys, to_micro_dollars(row.total.cost)) for row in both] == [
         *((("blue", "gpt"), 7), (("blue", "o1"), 5), (("red", "o1"), 6)),
     ]
-    assert [(one.group, one.requests) for one in await store.totals(["key"])] == [
+    assert [(row.keys, row.total.calls) for row in await store.totals(["key"])] == [
         *((("k_1",), 3), (("k_2",), 1)),
     ]
-    assert [(one.group, one.requests) for one in await store.totals([])] == [((), 4)]
-    assert [one.group for one in await store.totals(["upstream", "state"])] == [("main", "settled")]
+    assert [(row.keys, row.total.calls) for row in await store.totals([])] == [((), 4)]
+    assert [row.keys for row in await store.totals(["upstream", "state"])] == [("main", "settled")]
 
 
-def _sum(cost: int, requests: int) -> Charge:
+def _sum(micro_dollars: int, requests: int) -> SpendingTotal:
     one = make_charge(0, 10).usage
-    return Charge(Usage(one.input * requests, 0, one.output * requests), cost)
+    usage = Usage(one.input * requests, 0, one.output * requests)
+    return SpendingTotal(requests, usage, to_dollars(micro_dollars))
 
 
 async def test_totals_mark_unpriced_and_presumed_requests(store: AccountStore) -> None:
@@ -82,15 +89,16 @@ async def test_totals_mark_unpriced_and_presumed_requests(store: AccountStore) -
         [make_settlement("priced", 2), Settlement("unpriced", Charge(is_unpriced=True))]
     )
     await store.sweep()
-    (total,) = await store.totals(["day"])
-    assert (total.requests, total.charge, total.presumed) == (4, Charge(Usage(), 7, True), 1)
-    by_state = {one.group[0]: one for one in await store.totals(["state"])}
-    assert {state: one.requests for state, one in by_state.items()} == {
+    (day,) = await store.totals(["day"])
+    assert day.total == SpendingTotal(4, Usage(), to_dollars(7), unknown=True)
+    assert day.presumed == 1
+    by_state = {row.keys[0]: row.total for row in await store.totals(["state"])}
+    assert {state: total.calls for state, total in by_state.items()} == {
         "presumed": 1,
         "refunded": 1,
         "settled": 2,
     }
-    assert [by_state[state].charge.is_unpriced for state in ("presumed", "settled")] == [
+    assert [by_state[state].unknown for state in ("presumed", "settled")] == [
         False,
         True,
     ]
@@ -125,7 +133,7 @@ async def test_a_long_ledger_is_read_in_pages(store: AccountStore) -> None:
         await store.settle([make_settlement(name, 1) for name in some])
     rows = await read_rows(store)
     assert sorted(rows) == sorted(names)
-    assert sum(one.requests for one in await store.totals(["day"])) == 1_200
+    assert sum(row.total.calls for row in await store.totals(["day"])) == 1_200
 
 
 async def test_results_can_be_serialized_as_json(store: AccountStore) -> None:
@@ -134,4 +142,5 @@ async def test_results_can_be_serialized_as_json(store: AccountStore) -> None:
     rows = (await read_rows(store)).values()
     read = [*map(asdict, await store.keys()), *map(asdict, await store.counters())]
     read += [*map(asdict, await store.totals(["day"])), *map(asdict, rows)]
-    assert json.loads(json.dumps(read))[0]["name"] == "anna"
+    written = json.dumps(read, default=float)  # dollars are decimals
+    assert json.loads(written)[0]["name"] == "anna"

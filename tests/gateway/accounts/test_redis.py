@@ -210,7 +210,7 @@ async def test_missing_totals_are_summed_again(server: Valkey, store: RedisAccou
     forget(server, "{brim}:totals:*")
     await store.reserve(make_reservation("more", 5, model="m0"), LONG)
     await store.settle([make_settlement("more", 1)])
-    assert [one.requests for one in await store.totals(["model"])] == [4, 2]
+    assert [row.total.calls for row in await store.totals(["model"])] == [4, 2]
 
 
 async def test_missing_scripts_are_loaded_again(server: Valkey, store: RedisAccountStore) -> None:

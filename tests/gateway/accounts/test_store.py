@@ -12,9 +12,10 @@ from brim.errors import InputError
 from brim.gateway.accounts.caps import (
     ALL,
     MAX_AMOUNT,
+    PERIODS,
     Cap,
+    current_periods,
     key_scope,
-    period_name,
     project_scope,
     reset_time,
 )
@@ -98,9 +99,9 @@ async def test_a_reached_cap_has_its_reset_time(store: AccountStore, period: str
 
 async def test_counters_are_named_by_period(store: AccountStore) -> None:
     before = datetime.now(UTC).timestamp()
-    caps = [(OWN, Cap(90, "dollars", period)) for period in ("day", "month", "total")]
+    caps = [(OWN, Cap(90, "dollars", period)) for period in PERIODS]
     assert await store.reserve(make_reservation("r", 7, *caps), LONG) is None
-    names = [period_name(period, before) for period in ("day", "month", "total")]
+    names = list(current_periods(before).values())
     found = await store.counters()
     assert found == [
         CapCounter(OWN, "dollars", name, 0, 7)
@@ -490,7 +491,7 @@ async def test_names_are_stored_unchanged(blank: AccountStore, name: str) -> Non
     assert await read_counter(blank, project_scope(name)) == (5, 0)
     row = (await read_rows(blank))[asked.id]
     assert {row.key_name, row.project, row.model, row.upstream} == {name}
-    assert [one.group for one in await blank.totals(["model", "project"])] == [(name, name)]
+    assert [row.keys for row in await blank.totals(["model", "project"])] == [(name, name)]
     assert (await blank.revoke(name)).id == key.id
 
 

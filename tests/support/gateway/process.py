@@ -24,7 +24,7 @@ import uvloop
 
 from brim.config import Config, UpstreamConfig
 from brim.gateway import logs
-from brim.gateway.app import create_app
+from brim.gateway.asgi import create_app
 from brim.gateway.gateway import Gateway
 from brim.gateway.server import HttpServer, open_listener
 from brim.wire.formats import FormatName

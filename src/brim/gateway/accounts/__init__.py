@@ -3,9 +3,7 @@
 caps          amounts per period, in micro-dollars or tokens; names of counters
 keys          API keys, stored as hashes
 reservations  the maximum cost of a request before it is sent, and its actual cost
-store         the interface of every account store
-cap_usage     every cap with what counts against it
-addresses     URLs of stores
+store         the interface of every account store; the use of caps
 sqlite/, postgres/, redis/    the stores: for one machine, or for many
 
 Nothing here depends on the rest of the gateway. Decisions (which cap is reached, how a lease ends)
@@ -16,13 +14,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import SplitResult, urlsplit
 
+from brim.config import home_as_tilde
 from brim.errors import InputError
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.store import AccountStore
 
 DEFAULT_FILE: Final = "accounts.sqlite3"
+ESCAPING_HINT: Final = (
+    "escape special characters in the password as %XX: / is %2F, @ is %40, [ is %5B"
+)
+MAX_PORT: Final = 65_535
 _POSTGRES: Final = ("postgresql", "postgres")
 _REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "unix")
 
@@ -52,3 +56,30 @@ def create_store(address: str, folder: Path) -> AccountStore:
     raise InputError(
         f"Unknown account store: {scheme}://. Use postgresql://, redis://, or the path of a file."
     )
+
+
+# URLs contain passwords, and Python's error messages about an invalid URL may quote a part of them.
+
+
+def redact_address(address: str, folder: Path) -> str:
+    """Return an address without the user and password."""
+    if (file := file_path(address, folder)) is not None:
+        return home_as_tilde(file)
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return f"{address.partition('://')[0]}://…"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def has_unescaped_delimiter(parts: SplitResult) -> bool:
+    """Return whether an unescaped / ? or # in the password ended the host: the @ comes later."""
+    return "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1
+
+
+def check_port(digits: str) -> None:
+    """Raise `InputError` if a port is out of range. Text may be a password, so it is not shown."""
+    if digits.isdecimal() and not 0 < int(digits[:9]) <= MAX_PORT:
+        raise InputError(
+            f"Invalid port in the store's URL: {digits[:9]}. Ports range from 1 to {MAX_PORT}."
+        )

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
-from typing import Final, Literal, get_args
+from functools import lru_cache
+from typing import Final, Literal, cast, get_args
 
 from brim.errors import InputError
 
 Period = Literal["day", "month", "total"]
 Unit = Literal["dollars", "tokens"]
 
+PERIODS: Final[Mapping[Period, int]] = {"day": 10, "month": 7, "total": 0}
+"""All periods, each with how much of a date is its name: the first 7 characters name a month."""
+DAY_SECONDS: Final = 86_400
 MICRO_DOLLARS_PER_DOLLAR: Final = 1_000_000
 MAX_AMOUNT: Final = 10**15
 """The highest cap, so that all sums stay far below the limit of a 64-bit integer."""
@@ -29,7 +33,8 @@ ALL: Final = "all"
 _FACTORS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _CAP: Final = re.compile(
     r"\$?\s*(?P<number>[0-9][0-9_,]*(?:\.[0-9]+)?)\s*(?P<factor>[kmg]?)\s*"
-    r"(?P<unit>dollars?|usd|tokens?)?\s*(?:(?:/|per|a|in)\s*(?P<period>day|month|total|all))?",
+    r"(?P<unit>dollars?|usd|tokens?)?\s*"
+    rf"(?:(?:/|per|a|in)\s*(?P<period>{'|'.join(PERIODS)}|all))?",
     re.IGNORECASE,
 )
 _NUMBER: Final = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9][0-9_]*)(?:\.[0-9]+)?")
@@ -43,6 +48,14 @@ class Cap:
     """Micro-dollars or tokens."""
     unit: Unit = "dollars"
     period: Period = "total"
+
+    def __post_init__(self) -> None:
+        if self.unit not in get_args(Unit):
+            raise InputError(
+                f"Unknown unit: {self.unit!r}. Use one of {', '.join(get_args(Unit))}."
+            )
+        if self.period not in PERIODS:
+            raise InputError(f"Unknown period: {self.period!r}. Use one of {', '.join(PERIODS)}.")
 
     @classmethod
     def parse(cls, text: str) -> Cap:
@@ -68,7 +81,7 @@ class Cap:
         limit = int(number) if unit == "tokens" else to_micro_dollars(number)
         if limit > MAX_AMOUNT:
             raise InputError(f"Cap too high: {text!r}.")
-        return cls(limit, unit, "total" if period == "all" else _parse_period(period))
+        return cls(limit, unit, "total" if period == "all" else cast("Period", period))
 
     def __str__(self) -> str:
         amount = (
@@ -95,17 +108,7 @@ def dump_caps(caps: Iterable[Cap]) -> str:
 
 def load_caps(text: str | None) -> tuple[Cap, ...]:
     """Return the caps in a text of `dump_caps`; none if it is None."""
-    return tuple(
-        Cap(int(limit), "tokens" if unit == "tokens" else "dollars", _parse_period(period))
-        for limit, unit, period in json.loads(text or "[]")
-    )
-
-
-def _parse_period(name: str) -> Period:
-    for period in get_args(Period):
-        if period == name:
-            return period  # type: ignore[no-any-return]
-    raise InputError(f"Unknown period: {name!r}. Use one of {', '.join(get_args(Period))}.")
+    return tuple(Cap(*values) for values in json.loads(text or "[]"))
 
 
 def to_micro_dollars(amount: Decimal) -> int:
@@ -117,26 +120,57 @@ def to_dollars(micro: int) -> Decimal:
     return Decimal(micro) / MICRO_DOLLARS_PER_DOLLAR
 
 
-def period_name(period: Period, now: float) -> str:
-    """Return the current day or month, as in the name of a counter."""
-    at = datetime.fromtimestamp(now, UTC)
-    if period == "day":
-        return at.strftime("%Y-%m-%d")
-    return at.strftime("%Y-%m") if period == "month" else "total"
+# Periods
+
+
+def current_periods(now: float) -> Mapping[Period, str]:
+    """Return the names of the current day, month and so on, as in the names of counters."""
+    return _periods_of_day(int(now // DAY_SECONDS))
+
+
+@lru_cache(maxsize=4)
+def _periods_of_day(number: int) -> Mapping[Period, str]:
+    return name_periods(datetime.fromtimestamp(number * DAY_SECONDS, UTC).date().isoformat())
+
+
+def name_periods(day: str) -> Mapping[Period, str]:
+    """Return the names of the periods that contain a day such as `2026-11-15`."""
+    return {period: day[:length] or period for period, length in PERIODS.items()}
+
+
+_PERIODS_BY_LENGTH: Final = {length or len(period): period for period, length in PERIODS.items()}
+
+
+def period_kind(name: str) -> Period:
+    """Return the period of a name, without a clock: the store's may differ."""
+    return _PERIODS_BY_LENGTH[len(name)]
+
+
+def first_day(name: str) -> date | None:
+    """Return the first day of the period with this name; None if it contains all days."""
+    return date.fromisoformat(f"{name}-01"[:10]) if PERIODS[period_kind(name)] else None
+
+
+def start_of_day(day: date) -> float:
+    """Return when a day begins, in seconds since 1970."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
 
 
 def reset_time(period: Period, now: float) -> float | None:
     """Return when a cap with this period resets; None if it never does."""
-    at = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    first = first_day(current_periods(now)[period])
+    if first is None:
+        return None
     if period == "day":
-        return (at + timedelta(days=1)).timestamp()
-    if period == "month":
-        return (at.replace(day=1) + timedelta(days=32)).replace(day=1).timestamp()
-    return None
+        return start_of_day(first + timedelta(days=1))
+    return start_of_day((first + timedelta(days=31)).replace(day=1))
+
+
+# Scopes
 
 
 def counter_name(scope: str, unit: Unit, period: str) -> str:
-    """Return a name such as `key:k_3f…/2026-11-15/dollars`; `period` is a `period_name`."""
+    """Return a name such as `key:k_3f…/2026-11-15/dollars`; `period` is the name of one."""
     return f"{scope}/{period}/{unit}"
 
 

@@ -9,10 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from brim.errors import InputError
-from brim.gateway.accounts.caps import Cap
+from brim.gateway.accounts.caps import ALL, Cap, key_scope, load_caps, project_scope
 
 KEY_PREFIX: Final = "brim-"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -30,6 +30,12 @@ class ApiKey:
     created: float = 0.0
     revoked: float | None = None
 
+    @classmethod
+    def of(cls, columns: Sequence[Any]) -> ApiKey:
+        """Return the key with these columns, in the order of the fields."""
+        id, name, project, is_operator, created, revoked = columns
+        return cls(id, name, project, bool(is_operator), created, revoked)
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -38,6 +44,14 @@ class Access:
     key: ApiKey
     caps: tuple[tuple[str, Cap], ...] = ()
     """Caps with their scopes: of the key, of its project, and of all keys."""
+
+    @classmethod
+    def of(cls, columns: Sequence[Any]) -> Access:
+        """Return the access with the columns of a key, and the dumped caps of each scope."""
+        key = ApiKey.of(columns[:6])
+        scopes = (key_scope(key.id), project_scope(key.project), ALL)
+        lists = zip(scopes, columns[6:], strict=True)
+        return cls(key, tuple((scope, cap) for scope, text in lists for cap in load_caps(text)))
 
     def has_cap_in(self, unit: str) -> bool:
         return any(cap.unit == unit for _, cap in self.caps)

@@ -17,11 +17,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from brim.errors import InputError
-from brim.gateway.accounts.caps import ALL, MAX_AMOUNT, Cap, Unit, key_scope, project_scope
+from brim.gateway.accounts.caps import (
+    ALL,
+    MAX_AMOUNT,
+    Cap,
+    Unit,
+    key_scope,
+    project_scope,
+    to_dollars,
+)
 from brim.models.pricing import Usage
+from brim.models.pricing import SpendingRow, SpendingTotal
 
 LedgerState = Literal["settled", "presumed", "refunded"]
 GroupBy = Literal["day", "key", "project", "model", "upstream", "state"]
@@ -42,6 +51,18 @@ class Charge(NamedTuple):
     micro_dollars: int = 0
     is_unpriced: bool = False
     """Whether the price is unknown; then micro_dollars is 0, and dollar caps do not apply."""
+
+    @classmethod
+    def of(cls, figures: Sequence[Any]) -> Charge:
+        """Return the charge with these `figures`."""
+        *tokens, cost, is_unpriced = figures
+        return cls(Usage(*tokens), cost, bool(is_unpriced))
+
+    @property
+    def figures(self) -> tuple[int, int, int, int, int, bool]:
+        """The columns of a charge, in the order in which every store keeps them."""
+        used, cost, is_unpriced = self
+        return used.input, used.cached, used.output, used.written, cost, is_unpriced
 
     def __add__(self, other: Charge) -> Charge:  # type: ignore[override]  # not as tuples do
         return Charge(
@@ -76,6 +97,11 @@ class Reservation(NamedTuple):
     all of them have room, or nothing is reserved."""
     is_sent: bool = False
     """Whether the request is sent as soon as it is reserved, without a call to `mark_sent`."""
+
+    @property
+    def names(self) -> tuple[str, str, str, str, str]:
+        """Key, name of the key, project, model and upstream, as every store keeps them."""
+        return self[1:6]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +149,13 @@ class LedgerRow:
     state: LedgerState
     is_estimated: bool
 
+    @classmethod
+    def of(cls, columns: Sequence[Any]) -> LedgerRow:
+        """Return the row with these columns, in the order of the fields."""
+        id, time, day, key, key_name, project, model, upstream, *figures, state, estimated = columns
+        names = (key, key_name, project, model, upstream)
+        return cls(id, time, day, *names, Charge.of(figures), state, bool(estimated))
+
 
 @dataclass(frozen=True, slots=True)
 class CapCounter:
@@ -141,17 +174,12 @@ class CapCounter:
     reserved: int
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerTotal:
-    """The sum of a group of rows of the ledger."""
-
-    group: tuple[str, ...]
-    """The day, key and so on of the group, in the order of the query."""
-    requests: int
-    charge: Charge
-    """`is_unpriced` means that the price of some requests is unknown."""
-    presumed: int = 0
-    """Requests that were charged in full because no settlement arrived."""
+def to_spending_row(group: Sequence[str], columns: Sequence[Any]) -> SpendingRow:
+    """Return the sum of a group of rows: requests, figures, and how many were presumed."""
+    requests, *figures, presumed = columns
+    usage, micro_dollars, is_unpriced = Charge.of(figures)
+    total = SpendingTotal(requests, usage, to_dollars(micro_dollars), unknown=is_unpriced)
+    return SpendingRow(tuple(group), total, presumed)
 
 
 # Values that every store can keep. Clients and upstreams may send anything: unstorable characters

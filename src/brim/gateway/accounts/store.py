@@ -1,24 +1,38 @@
-"""The interface of every account store: keys, caps, reservations and the ledger."""
+"""The interface of every account store, and the use of caps as a store has it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Protocol
 
+from brim.gateway.accounts.caps import (
+    ALL,
+    current_periods,
+    first_day,
+    period_kind,
+    scope_parts,
+    to_micro_dollars,
+)
+from brim.models.pricing import SpendingTotal
+
 if TYPE_CHECKING:
-    from brim.gateway.accounts.caps import Cap
+    from brim.gateway.accounts.caps import Cap, Period
     from brim.gateway.accounts.keys import Access, ApiKey
     from brim.gateway.accounts.reservations import (
         CapCounter,
         CapReached,
         GroupBy,
         LedgerRow,
-        LedgerTotal,
         Reservation,
         ReservationInvalid,
         Settlement,
     )
+    from brim.models.pricing import SpendingRow
+
+    ReadTotals = Callable[[Sequence[GroupBy], date | None], Awaitable[Sequence[SpendingRow]]]
 
 
 class AccountStore(Protocol):
@@ -89,10 +103,62 @@ class AccountStore(Protocol):
 
     async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
-    ) -> list[LedgerTotal]:
+    ) -> list[SpendingRow]:
         """Return the sums of the ledger by group, ordered by group; both days are included."""
 
     def rows(
         self, since: date | None = None, until: date | None = None
     ) -> AsyncIterator[LedgerRow]:
         """Iterate over the ledger, the oldest day first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapUsage:
+    """A cap and how much of it is used in the current period."""
+
+    scope: str
+    cap: Cap
+    spent: int = 0
+    reserved: int = 0
+    """The sum of the reservations in flight."""
+
+
+async def read_cap_usage(
+    store: AccountStore, read_totals: ReadTotals | None = None
+) -> list[CapUsage]:
+    """Return all caps, ordered by scope.
+
+    A cap without a counter, because no reservation has used it, is summed from the ledger.
+    `read_totals` reads the ledger, for example from a cache; by default the store does.
+    """
+    counters = {
+        (each.scope, each.unit, period_kind(each.period)): each for each in await store.counters()
+    }
+    ledger = _LedgerTotals(read_totals or store.totals)
+    found = []
+    for scope, caps in (await store.caps()).items():
+        for cap in caps:
+            counter = counters.get((scope, cap.unit, cap.period))
+            if counter is not None:
+                found.append(CapUsage(scope, cap, counter.spent, counter.reserved))
+            else:
+                found.append(CapUsage(scope, cap, await ledger.spent(scope, cap)))
+    return found
+
+
+class _LedgerTotals:
+    """Sums of the ledger, each read once."""
+
+    def __init__(self, read: ReadTotals) -> None:
+        self._read = read
+        self._sums: dict[tuple[str, Period], dict[tuple[str, ...], SpendingTotal]] = {}
+
+    async def spent(self, scope: str, cap: Cap) -> int:
+        kind, name = scope_parts(scope)
+        sums = self._sums.get((kind, cap.period))
+        if sums is None:
+            by: Sequence[GroupBy] = () if kind == ALL else ("key" if kind == "key" else "project",)
+            rows = await self._read(by, first_day(current_periods(time.time())[cap.period]))
+            sums = self._sums[kind, cap.period] = {row.keys: row.total for row in rows}
+        total = sums.get(() if kind == ALL else (name,), SpendingTotal())
+        return to_micro_dollars(total.cost) if cap.unit == "dollars" else total.tokens

@@ -20,9 +20,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from brim.gateway import bodies
-from brim.gateway.accounts.cap_usage import read_cap_usage
 from brim.gateway.accounts.caps import Cap, Unit, key_scope, reset_time, scope_parts, to_dollars
 from brim.gateway.accounts.keys import unique_names
+from brim.gateway.accounts.store import read_cap_usage
 from brim.gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from brim.gateway.account_service import AccountService
-    from brim.gateway.accounts.cap_usage import CapUsage
     from brim.gateway.accounts.keys import ApiKey
-    from brim.gateway.accounts.reservations import GroupBy, LedgerTotal
-    from brim.gateway.accounts.store import AccountStore
+    from brim.gateway.accounts.reservations import GroupBy
+    from brim.gateway.accounts.store import AccountStore, CapUsage
     from brim.gateway.routes import ModelRoute, ModelRoutes
+    from brim.models.pricing import SpendingRow
 
 ASSETS: Final = "/brim/dashboard/"
 """Path of the dashboard's files; they are public, like the page itself."""
@@ -127,11 +127,12 @@ class Dashboard:
 
     async def spending(self, request: Request) -> Response:
         """Return the spending of the last days by day, key, model and project, and all caps."""
-        since = datetime.now(UTC).date() - timedelta(days=_parse_days(request) - 1)
+        days = parse_number(request, "days", default=30, most=MAX_DAYS)
+        since = datetime.now(UTC).date() - timedelta(days=days - 1)
         found = {}
         if self._accounts.requires_keys:
             found = await _read_spending(self._accounts.store, self._cache, since)
-        return _json(
+        return json_response(
             {"object": "brim.spending", "since": since.isoformat(), **_NO_SPENDING, **found}
         )
 
@@ -139,31 +140,31 @@ class Dashboard:
         """Return what is known about each model at each upstream, the last used first."""
         latest = list(self._routes)[::-1]
         known = [_route_to_dict(route) for route in latest[:MAX_ROWS]]
-        return _json({"object": "list", "data": known, "omitted": len(latest) - len(known)})
+        return json_response({"object": "list", "data": known, "omitted": len(latest) - len(known)})
 
 
-def _parse_days(request: Request) -> int:
-    asked = request.query_params.get("days", "30")
-    number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 5 else 0
-    if not 0 < number <= MAX_DAYS:
-        raise GatewayError(
-            400, "invalid_request", f"Invalid value of `days`. Use a number from 1 to {MAX_DAYS}."
-        )
+def parse_number(request: Request, name: str, *, default: int, most: int) -> int:
+    """Return a number in the query of a request. Raise `GatewayError` if it is out of range."""
+    text = request.query_params.get(name, str(default))
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 5 else 0
+    if not 0 < number <= most:
+        message = f"Invalid value of `{name}`. Use a number from 1 to {most:,}."
+        raise GatewayError(400, "invalid_request", message)
     return number
 
 
-def _json(content: Mapping[str, Any]) -> Response:
-    return Response(
-        bodies.serialize(content),
-        headers={"cache-control": "no-store"},
-        media_type="application/json",
-    )
+def json_response(
+    content: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a response that must not be cached."""
+    sent = {"cache-control": "no-store", **(headers or {})}
+    return Response(bodies.serialize(content), status, sent, media_type="application/json")
 
 
 # Spending
 
 GROUPINGS: Final[tuple[GroupBy, ...]] = ("day", "key", "model", "project")
-_Totals = Mapping["GroupBy", Sequence["LedgerTotal"]]
+_Totals = Mapping["GroupBy", Sequence["SpendingRow"]]
 _Query = tuple[tuple["GroupBy", ...], "date | None"]
 _NO_SPENDING: Final[Mapping[str, Any]] = {
     "has_accounts": False,
@@ -184,12 +185,12 @@ class SpendingCache:
     def __init__(self, store: AccountStore) -> None:
         self._store = store
         self._lock = asyncio.Lock()
-        self._cached: dict[_Query, tuple[float, Sequence[LedgerTotal]]] = {}
+        self._cached: dict[_Query, tuple[float, Sequence[SpendingRow]]] = {}
 
     async def since(self, day: date) -> _Totals:
         return {by: await self.totals((by,), day) for by in GROUPINGS}
 
-    async def totals(self, by: Sequence[GroupBy], since: date | None) -> Sequence[LedgerTotal]:
+    async def totals(self, by: Sequence[GroupBy], since: date | None) -> Sequence[SpendingRow]:
         query = tuple(by), since
         async with self._lock:
             started = time.monotonic()
@@ -215,7 +216,7 @@ async def _read_spending(store: AccountStore, ledger: SpendingCache, since: date
         "caps": sorted(listed_caps, key=_fullness, reverse=True),
     }
     for by, rows in totals.items():
-        groups = [_total_to_dict(total, names if by == "key" else {}) for total in rows]
+        groups = [_row_to_dict(row, names if by == "key" else {}) for row in rows]
         found[f"by_{by}"] = (
             groups if by == "day" else sorted(groups, key=_spending_size, reverse=True)
         )
@@ -268,25 +269,25 @@ def _fullness(cap: Mapping[str, Any]) -> float:
     return float(used / cap["limit"]) if cap["limit"] else 1.0
 
 
-def _total_to_dict(total: LedgerTotal, names: Mapping[str, str]) -> dict[str, Any]:
+def _row_to_dict(row: SpendingRow, names: Mapping[str, str]) -> dict[str, Any]:
     """Return the spending of one group, with a name to show."""
-    (group,) = total.group
-    usage = total.charge.usage
+    (group,) = row.keys
+    usage = row.total.usage
     return {
         "group": group,
         "name": names.get(group, group),
-        "requests": total.requests,
+        "requests": row.total.calls,
         "input": usage.input,
         "cached": usage.cached,
         "output": usage.output,
-        "cost": float(to_dollars(total.charge.micro_dollars)),
-        "unpriced": total.charge.is_unpriced,
-        "presumed": total.presumed,
+        "cost": float(row.total.cost),
+        "unpriced": row.total.unknown,
+        "presumed": row.presumed,
     }
 
 
-def _spending_size(total: Mapping[str, Any]) -> tuple[float, int]:
-    return total["cost"], total["input"] + total["output"]
+def _spending_size(row: Mapping[str, Any]) -> tuple[float, int]:
+    return row["cost"], row["input"] + row["output"]
 
 
 # Models

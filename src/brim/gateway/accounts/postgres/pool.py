@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError
-from brim.gateway.accounts.addresses import ESCAPING_HINT, check_port, has_unescaped_delimiter
+from brim.gateway.accounts import ESCAPING_HINT, check_port, has_unescaped_delimiter
 
 try:
     import asyncpg  # type: ignore[import-untyped]
@@ -27,7 +27,6 @@ except ImportError:
     raise InputError("The PostgreSQL driver is missing: pip install 'brim[postgres]'") from None
 
 T = TypeVar("T")
-ResultRow = Mapping[str, Any]
 
 SCHEMA_VERSION: Final = 1
 """The newest schema version; version 1 is in `schema_1.sql`, and so on."""
@@ -96,12 +95,12 @@ class PostgresPool:
 
     async def fetch_rows(
         self, statement: str, *values: object, timeout: float = STATEMENT_SECONDS
-    ) -> list[ResultRow]:
+    ) -> list[Any]:
         return await self._run(
             lambda connection: connection.fetch(statement, *values, timeout=timeout)
         )
 
-    async def fetch_row(self, statement: str, *values: object) -> ResultRow | None:
+    async def fetch_row(self, statement: str, *values: object) -> Any:
         return await self._run(lambda connection: connection.fetchrow(statement, *values))
 
     async def fetch_value(self, statement: str, *values: object) -> Any:

@@ -5,7 +5,7 @@
 -- day and month, whether or not it names a cap there. So counters stay correct while caps change,
 -- and a missing counter can be created at any time from the ledger and the leases.
 --
--- Locks are always reserved_at in this order, to avoid deadlocks: the lock on creating counters, the id of
+-- Locks are always taken in this order, to avoid deadlocks: the lock on creating counters, the id of
 -- a reservation, leases by id, rows of the ledger by id, counters by scope, period and unit.
 
 DO $$ BEGIN
@@ -104,18 +104,21 @@ $$ SELECT number * interval '1 second' $$;
 CREATE FUNCTION brim.day(at timestamptz) RETURNS date LANGUAGE sql IMMUTABLE AS
 $$ SELECT (at AT TIME ZONE 'UTC')::date $$;
 
-CREATE FUNCTION brim.period_name(period text, at timestamptz) RETURNS text
+-- The periods of caps; any other is an error.
+CREATE DOMAIN brim.period AS text CHECK (VALUE IN ('day', 'month', 'total'));
+
+CREATE FUNCTION brim.period_name(period brim.period, at timestamptz) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE period
         WHEN 'day' THEN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD')
         WHEN 'month' THEN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM')
-        ELSE 'total'
+        WHEN 'total' THEN 'total'
     END
 $$;
 
 -- The current day or month, with its first and last day.
 CREATE FUNCTION brim.span(
-    period text, at timestamptz, OUT name text, OUT first date, OUT last date
+    period brim.period, at timestamptz, OUT name text, OUT first date, OUT last date
 ) LANGUAGE sql STABLE AS $$
     SELECT brim.period_name(period, at), s.*
     FROM (SELECT brim.day(at) AS today) AS d, LATERAL (

@@ -7,35 +7,27 @@ The clock is the server's.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import astuple
 from datetime import date
-from typing import Final
+from typing import Any, Final
 
-from brim.gateway.accounts.caps import (
-    ALL,
-    Cap,
-    dump_caps,
-    key_scope,
-    load_caps,
-    project_scope,
-    reset_time,
-)
+from brim.gateway.accounts.caps import ALL, Cap, dump_caps, key_scope, load_caps, reset_time
 from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
-from brim.gateway.accounts.postgres.pool import REPORT_SECONDS, PostgresPool, ResultRow
+from brim.gateway.accounts.postgres.pool import REPORT_SECONDS, PostgresPool
 from brim.gateway.accounts.reservations import (
     CapCounter,
     CapReached,
-    Charge,
     GroupBy,
     LedgerRow,
-    LedgerTotal,
     Reservation,
     ReservationInvalid,
     Settlement,
     clean_reservation,
     clean_settlements,
     clean_text,
+    to_spending_row,
 )
-from brim.models.pricing import Usage
+from brim.models.pricing import SpendingRow
 
 _BATCH: Final = 1_000
 """Leases that one sweep ends, and rows of the ledger that are read in one query."""
@@ -48,10 +40,9 @@ _ADD_KEY: Final = (
     "SELECT id FROM added"
 )
 _ACCESS: Final = (
-    f"SELECT {_KEY}, (SELECT list FROM brim.caps WHERE scope = 'key:' || id) AS key_caps, "
-    "(SELECT list FROM brim.caps WHERE project <> '' AND scope = 'project:' || project) "
-    "AS project_caps, "
-    f"(SELECT list FROM brim.caps WHERE scope = '{ALL}') AS all_caps "
+    f"SELECT {_KEY}, (SELECT list FROM brim.caps WHERE scope = 'key:' || id), "
+    "(SELECT list FROM brim.caps WHERE project <> '' AND scope = 'project:' || project), "
+    f"(SELECT list FROM brim.caps WHERE scope = '{ALL}') "
     "FROM brim.keys WHERE hashed = $1 AND revoked IS NULL"
 )
 _REVOKE: Final = (
@@ -71,20 +62,22 @@ _RESERVE_AS_SENT: Final = (
     f"FROM brim.reserve({_RESERVATION}, $13, $14, $15, $16, 60) AS r"
 )
 _COUNTERS: Final = (
-    "SELECT c.* FROM brim.counters c, (SELECT brim.clock() AS now) AS t "
+    "SELECT c.scope, c.unit, c.period, c.spent, c.reserved "
+    "FROM brim.counters c, (SELECT brim.clock() AS now) AS t "
     "WHERE c.period = ANY (brim.periods(t.now)) "
     "ORDER BY c.scope || '/' || c.period || '/' || c.unit"
 )
 _SUMS: Final = (
-    "count(*) AS requests, sum(input)::bigint AS input, sum(cached)::bigint AS cached, "
-    "sum(output)::bigint AS output, sum(written)::bigint AS written, "
-    "sum(micro_dollars)::bigint AS micro_dollars, bool_or(is_unpriced) AS is_unpriced, "
-    "count(*) FILTER (WHERE state = 'presumed') AS presumed"
+    "count(*), sum(input)::bigint, sum(cached)::bigint, sum(output)::bigint, "
+    "sum(written)::bigint, sum(micro_dollars)::bigint, bool_or(is_unpriced), "
+    "count(*) FILTER (WHERE state = 'presumed')"
 )
 _WITHIN: Final = "day BETWEEN coalesce($1, '-infinity'::date) AND coalesce($2, 'infinity'::date)"
 _ROWS: Final = (
-    "SELECT *, extract(epoch FROM reserved_at)::double precision AS time FROM brim.ledger "
-    f"WHERE {_WITHIN} AND ($3::text IS NULL OR (day, reserved_at, id) > ($4, $5, $3)) "
+    "SELECT day, reserved_at, id, extract(epoch FROM reserved_at)::double precision, "
+    "to_char(day, 'YYYY-MM-DD'), key, key_name, project, model, upstream, input, cached, output, "
+    f"written, micro_dollars, is_unpriced, state, is_estimated FROM brim.ledger WHERE {_WITHIN} "
+    "AND ($3::date IS NULL OR (day, reserved_at, id) > ($3, $4, $5)) "
     f"ORDER BY day, reserved_at, id LIMIT {_BATCH}"
 )
 
@@ -96,7 +89,7 @@ class PostgresAccountStore:
         self._pool = PostgresPool(url)
 
     def __repr__(self) -> str:
-        return f"PostgresBooks({self._pool.location!r})"
+        return f"PostgresAccountStore({self._pool.location})"
 
     async def open(self) -> None:
         await self._pool.open()
@@ -107,27 +100,23 @@ class PostgresAccountStore:
     # Keys and caps
 
     async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
-        facts = (key.id, key.name, key.project, key.is_operator, key.created, key.revoked)
-        written = dump_caps(caps) if caps else None
-        if (
-            await self._pool.fetch_value(_ADD_KEY, *facts, hashed, key_scope(key.id), written)
-            is None
-        ):
+        columns = (*astuple(key), hashed, key_scope(key.id), dump_caps(caps) if caps else None)
+        if await self._pool.fetch_value(_ADD_KEY, *columns) is None:
             raise duplicate_name_error(key.name)
 
     async def keys(self) -> list[ApiKey]:
         rows = await self._pool.fetch_rows(f"SELECT {_KEY} FROM brim.keys ORDER BY created, id")
-        return [_to_key(row) for row in rows]
+        return [ApiKey.of(row) for row in rows]
 
     async def access(self, hashed: str) -> Access | None:
         row = await self._pool.fetch_row(_ACCESS, hashed)
-        return None if row is None else _to_access(row)
+        return None if row is None else Access.of(row)
 
     async def revoke(self, name: str) -> ApiKey:
         row = await self._pool.fetch_row(_REVOKE, name)
         if row is None:
             raise no_active_key_error(name)
-        return _to_key(row)
+        return ApiKey.of(row)
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
         if caps:
@@ -137,17 +126,15 @@ class PostgresAccountStore:
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         rows = await self._pool.fetch_rows("SELECT scope, list FROM brim.caps ORDER BY scope")
-        return {row["scope"]: load_caps(row["list"]) for row in rows}
+        return {scope: load_caps(text) for scope, text in rows}
 
     # Reservations
 
     async def reserve(
         self, reservation: Reservation, lease: float
     ) -> CapReached | ReservationInvalid | None:
-        values, caps = (
-            _reservation_values(clean_reservation(reservation)),
-            _cap_columns(reservation),
-        )
+        kept = clean_reservation(reservation)
+        values, caps = (kept.id, *kept.names, *kept.max_charge.figures), _cap_columns(kept)
         step = _RESERVE_AS_SENT if reservation.is_sent else _RESERVE
         while True:
             row = await self._pool.fetch_row(step, *values, *caps, lease)
@@ -175,7 +162,7 @@ class PostgresAccountStore:
         kept = clean_settlements(settlements)
         once = {settlement.id: settlement for settlement in reversed(kept)}
         if once:
-            rows = [(id, *_charge_values(s.charge), s.is_estimated) for id, s in once.items()]
+            rows = [(id, *s.charge.figures, s.is_estimated) for id, s in once.items()]
             await self._pool.fetch_value(
                 "SELECT brim.settle($1, $2, $3, $4, $5, $6, $7, $8)", *zip(*rows, strict=True)
             )
@@ -194,11 +181,11 @@ class PostgresAccountStore:
     # Reading
 
     async def counters(self) -> list[CapCounter]:
-        return [_to_counter(row) for row in await self._pool.fetch_rows(_COUNTERS)]
+        return [CapCounter(*row) for row in await self._pool.fetch_rows(_COUNTERS)]
 
     async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
-    ) -> list[LedgerTotal]:
+    ) -> list[SpendingRow]:
         columns = [f"{name}::text" if name == "day" else name for name in by]
         rows = await self._pool.fetch_rows(
             f"SELECT {', '.join([*columns, _SUMS])} FROM brim.ledger WHERE {_WITHIN} "
@@ -207,100 +194,38 @@ class PostgresAccountStore:
             *(since, until),
             timeout=REPORT_SECONDS,
         )
-        return [_to_total(row, by) for row in rows]
+        width = len(by)
+        return [to_spending_row(row[:width], row[width:]) for row in rows]
 
     async def rows(
         self, since: date | None = None, until: date | None = None
     ) -> AsyncIterator[LedgerRow]:
-        last: tuple[object, ...] = (None, None, None)
+        last: Sequence[object] = (None, None, None)
         while True:
             page = await self._pool.fetch_rows(_ROWS, since, until, *last)
             for row in page:
-                yield _to_row(row)
+                yield LedgerRow.of(row[2:])
             if len(page) < _BATCH:
                 return
-            last = tuple(page[-1][name] for name in ("id", "day", "reserved_at"))
-
-
-def _reservation_values(reservation: Reservation) -> tuple[object, ...]:
-    names = (
-        reservation.id,
-        reservation.key,
-        reservation.key_name,
-        reservation.project,
-        reservation.model,
-        reservation.upstream,
-    )
-    return (*names, *_charge_values(reservation.max_charge))
+            last = page[-1][:3]
 
 
 def _cap_columns(reservation: Reservation) -> tuple[list[str], list[str], list[str], list[int]]:
     """Return the scopes, units, periods and limits of a reservation's caps."""
+    caps = [cap for _, cap in reservation.caps]
     return (
-        [clean_text(scope) for scope, _ in reservation.caps],
-        [cap.unit for _, cap in reservation.caps],
-        [cap.period for _, cap in reservation.caps],
-        [cap.limit for _, cap in reservation.caps],
+        [scope for scope, _ in reservation.caps],
+        [cap.unit for cap in caps],
+        [cap.period for cap in caps],
+        [cap.limit for cap in caps],
     )
 
 
-def _charge_values(charge: Charge) -> tuple[int, int, int, int, int, bool]:
-    used = charge.usage
-    tokens = (used.input, used.cached, used.output, used.written)
-    return (*tokens, charge.micro_dollars, charge.is_unpriced)
-
-
-def _to_rejection(
-    reservation: Reservation, row: ResultRow
-) -> CapReached | ReservationInvalid | None:
+def _to_rejection(reservation: Reservation, row: Any) -> CapReached | ReservationInvalid | None:
     if row["rejection"] is None:
         return None
     if row["rejection"] == "invalid":
         return ReservationInvalid()
     scope, cap = reservation.caps[row["cap_number"] - 1]
-    opens = reset_time(cap.period, row["at"])
-    return CapReached(scope, cap, row["spent"], row["reserved"], opens)
-
-
-def _to_key(row: ResultRow) -> ApiKey:
-    return ApiKey(*(row[name] for name in _KEY.split(", ")))
-
-
-def _to_access(row: ResultRow) -> Access:
-    key = _to_key(row)
-    held = (
-        (key_scope(key.id), row["key_caps"]),
-        (project_scope(key.project), row["project_caps"]),
-        (ALL, row["all_caps"]),
-    )
-    return Access(key, tuple((scope, cap) for scope, text in held for cap in load_caps(text)))
-
-
-def _to_counter(row: ResultRow) -> CapCounter:
-    return CapCounter(*(row[name] for name in ("scope", "unit", "period", "spent", "reserved")))
-
-
-def _to_charge(row: ResultRow) -> Charge:
-    usage = Usage(row["input"], row["cached"], row["output"], row["written"])
-    return Charge(usage, row["micro_dollars"], row["is_unpriced"])
-
-
-def _to_total(row: ResultRow, by: Sequence[GroupBy]) -> LedgerTotal:
-    group = tuple(row[name] for name in by)
-    return LedgerTotal(group, row["requests"], _to_charge(row), row["presumed"])
-
-
-def _to_row(row: ResultRow) -> LedgerRow:
-    return LedgerRow(
-        id=row["id"],
-        time=row["time"],
-        day=row["day"].isoformat(),
-        key=row["key"],
-        key_name=row["key_name"],
-        project=row["project"],
-        model=row["model"],
-        upstream=row["upstream"],
-        charge=_to_charge(row),
-        state=row["state"],
-        is_estimated=row["is_estimated"],
-    )
+    resets_at = reset_time(cap.period, row["at"])
+    return CapReached(scope, cap, row["spent"], row["reserved"], resets_at)

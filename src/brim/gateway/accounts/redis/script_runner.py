@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError
-from brim.gateway.accounts.addresses import ESCAPING_HINT, check_port, has_unescaped_delimiter
+from brim.gateway.accounts import ESCAPING_HINT, check_port, has_unescaped_delimiter
+from brim.gateway.accounts.caps import PERIODS
 
 try:
     from redis import exceptions
@@ -248,9 +249,9 @@ def _create_connection(url: str) -> AbstractConnection:
 def _load_script(name: str) -> tuple[str, str]:
     """Return the hash and the text of a script."""
     folder = resources.files("brim.gateway.accounts.redis").joinpath("lua")
-    text = "\n".join(
-        folder.joinpath(f"{part}.lua").read_text(encoding="utf-8") for part in ("common", name)
-    )
+    parts = [folder.joinpath(f"{part}.lua").read_text("utf-8") for part in ("common", name)]
+    periods = ", ".join(f"{period} = {length}" for period, length in PERIODS.items())
+    text = "\n".join([f"local PERIODS = {{ {periods} }}", *parts])
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), text
 
 

@@ -13,12 +13,15 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import astuple
 from datetime import date
-from typing import Any, Final
+from operator import add
+from typing import Any, Final, cast
 
 from brim.errors import AccountStoreError
-from brim.gateway.accounts.caps import Cap, counter_name, dump_caps, load_caps, reset_time
+from brim.gateway.accounts.caps import Cap, Unit, counter_name, dump_caps, load_caps, reset_time
 from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
 from brim.gateway.accounts.redis.script_runner import ScriptRunner
 from brim.gateway.accounts.reservations import (
@@ -27,18 +30,20 @@ from brim.gateway.accounts.reservations import (
     Charge,
     GroupBy,
     LedgerRow,
-    LedgerTotal,
     Reservation,
     ReservationInvalid,
     Settlement,
     clean_reservation,
     clean_settlements,
     clean_text,
+    to_spending_row,
 )
-from brim.models.pricing import Usage
+from brim.models.pricing import SpendingRow
 
 _PAGE: Final = 500
 """Rows or days of the ledger that are read in one call."""
+_NO_SUMS: Final = (0,) * 8
+"""Requests, the figures of a charge, and presumed requests."""
 
 
 class RedisAccountStore:
@@ -50,7 +55,7 @@ class RedisAccountStore:
         self._opening = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"RedisBooks({self._runner.location})"
+        return f"RedisAccountStore({self._runner.location})"
 
     async def open(self) -> None:
         async with self._opening:
@@ -80,9 +85,8 @@ class RedisAccountStore:
         found = await self._run("access", hashed)
         if found is None:
             return None
-        id, facts, *scopes = found
-        held = ((scope, cap) for scope, text in scopes for cap in load_caps(text))
-        return Access(_to_key(id, facts), tuple(held))
+        id, facts, *caps = found
+        return Access.of((*astuple(_to_key(id, facts)), *caps))
 
     async def revoke(self, name: str) -> ApiKey:
         id = await self._ask("HGET", "names", name) or name
@@ -148,13 +152,14 @@ class RedisAccountStore:
 
     async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
-    ) -> list[LedgerTotal]:
-        sums: dict[tuple[str, ...], LedgerTotal] = {}
+    ) -> list[SpendingRow]:
+        sums: defaultdict[tuple[str, ...], tuple[int, ...]] = defaultdict(lambda: _NO_SUMS)
         for days in _pages(await self._days(since, until)):
             for day, groups in await self._run("totals", *days):
-                for group, text in _pairs(groups):
-                    _add(sums, _to_total(by, day, group, text))
-        return [sums[group] for group in sorted(sums)]
+                for name, text in _pairs(groups):
+                    group, numbers = _parse_total(by, day, name, text)
+                    sums[group] = tuple(map(add, sums[group], numbers))
+        return [to_spending_row(group, sums[group]) for group in sorted(sums)]
 
     async def rows(
         self, since: date | None = None, until: date | None = None
@@ -215,28 +220,16 @@ class RedisAccountStore:
 
 
 def _dump_charge(charge: Charge) -> str:
-    usage, cost, is_unpriced = charge
-    numbers = (usage.input, usage.cached, usage.output, usage.written, cost, is_unpriced)
-    return json.dumps(numbers, separators=(",", ":"))
+    return json.dumps(charge.figures, separators=(",", ":"))
 
 
 def _reservation_arguments(reservation: Reservation, lease: float) -> Iterator[str]:
-    names = (
-        reservation.key,
-        reservation.key_name,
-        reservation.project,
-        reservation.model,
-        reservation.upstream,
-    )
-    state = "sent" if reservation.is_sent else "reserved"
-    yield from (
-        reservation.id,
-        str(lease),
-        state,
-        reservation.key,
-        _dump_charge(reservation.max_charge),
-        _dump_list(names),
-    )
+    yield reservation.id
+    yield str(lease)
+    yield "sent" if reservation.is_sent else "reserved"
+    yield reservation.key
+    yield _dump_charge(reservation.max_charge)
+    yield _dump_list(reservation.names)
     for scope, cap in reservation.caps:
         yield from (f"{cap.period}/{cap.unit}/{scope}", str(cap.limit))
 
@@ -266,44 +259,25 @@ def _to_key(id: str, facts: str, revoked: str | None = None) -> ApiKey:
 def _to_counter(period: str, field: str, text: str) -> CapCounter:
     unit, _, scope = field.partition("/")
     spent, reserved = text.split()
-    return CapCounter(
-        scope, "tokens" if unit == "tokens" else "dollars", period, int(spent), int(reserved)
-    )
+    return CapCounter(scope, cast("Unit", unit), period, int(spent), int(reserved))
 
 
 def _to_row(id: str, day: str, text: str) -> LedgerRow:
-    time, state, is_estimated, charge, (key, key_name, project, model, upstream) = json.loads(text)
-    names = (key, key_name, project, model, upstream)
-    return LedgerRow(id, time, day, *names, _to_charge(*charge), state, is_estimated)
+    time, state, is_estimated, figures, names = json.loads(text)
+    return LedgerRow.of((id, time, day, *names, *figures, state, is_estimated))
 
 
-def _to_charge(*figures: Any) -> Charge:
-    *tokens, cost, is_unpriced = figures
-    return Charge(Usage(*tokens), cost, bool(is_unpriced))
-
-
-def _to_total(by: Sequence[GroupBy], day: str, group: str, text: str) -> LedgerTotal:
-    """Return the total of one group of a day; the name of the group has the common values."""
-    state = group[: group.index("[")]
-    key, _, project, model, upstream = json.loads(group[len(state) :])
+def _parse_total(
+    by: Sequence[GroupBy], day: str, name: str, text: str
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the group and the sums of one total of a day; its name has the common values."""
+    state = name[: name.index("[")]
+    key, _, project, model, upstream = json.loads(name[len(state) :])
     facts: dict[GroupBy, str] = {"day": day, "key": key, "project": project, "model": model}
     facts |= {"upstream": upstream, "state": state}
     requests, *figures = json.loads(text)
     presumed = requests if state == "presumed" else 0
-    return LedgerTotal(tuple(facts[one] for one in by), requests, _to_charge(*figures), presumed)
-
-
-def _add(sums: dict[tuple[str, ...], LedgerTotal], part: LedgerTotal) -> None:
-    whole = sums.get(part.group)
-    if whole is None:
-        sums[part.group] = part
-        return
-    sums[part.group] = LedgerTotal(
-        part.group,
-        whole.requests + part.requests,
-        whole.charge + part.charge,
-        whole.presumed + part.presumed,
-    )
+    return tuple(facts[one] for one in by), (requests, *figures, presumed)
 
 
 def _pairs(flat: Sequence[str]) -> Iterable[tuple[str, str]]:

@@ -8,34 +8,33 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing
-from datetime import UTC, date, datetime, timedelta
-from functools import partial
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError
-from brim.gateway.accounts.caps import ALL, Cap, dump_caps, key_scope, load_caps, project_scope
-from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
+from brim.gateway.accounts.caps import ALL, Cap, current_periods, load_caps, start_of_day
+from brim.gateway.accounts.keys import Access, ApiKey
 from brim.gateway.accounts.reservations import (
     CapCounter,
     CapReached,
-    Charge,
     GroupBy,
     LedgerRow,
-    LedgerTotal,
     Reservation,
     ReservationInvalid,
     Settlement,
     clean_reservation,
     clean_settlements,
     clean_text,
+    to_spending_row,
 )
 from brim.gateway.accounts.sqlite import transactions as steps
 from brim.gateway.accounts.sqlite.write_queue import BUSY_SECONDS, Operation, WriteQueue, is_busy
-from brim.models.pricing import Usage
+from brim.models.pricing import SpendingRow
 from brim.storage.database import NewerSchemaError, open_database
 
 T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 MIN_SQLITE: Final = (3, 37)
 """The first version with STRICT tables."""
@@ -55,14 +54,13 @@ _DISK_ERRORS: Final = (
     errno.EROFS,
 )
 
-_KEY: Final = "id, name, project, operator, created, revoked"
 _ACCESS: Final = (
-    f"SELECT {_KEY}, (SELECT list FROM caps WHERE scope = 'key:' || id), "
+    f"SELECT {steps.KEY_COLUMNS}, (SELECT list FROM caps WHERE scope = 'key:' || id), "
     "(SELECT list FROM caps WHERE project <> '' AND scope = 'project:' || project), "
     f"(SELECT list FROM caps WHERE scope = '{ALL}') "
     "FROM keys WHERE hash = ? AND revoked IS NULL"
 )
-_ROW: Final = (
+_LEDGER_ROW: Final = (
     "id, time, day, key, key_name, project, model, upstream, input, cached, output, written, cost, "
     "unpriced, state, estimated"
 )
@@ -78,7 +76,6 @@ class SqliteAccountStore:
     def __init__(self, path: Path | str, clock: Callable[[], float] = time.time) -> None:
         self.path = Path(path)
         self._clock = clock
-        self._base: sqlite3.Connection | None = None
         self._queue: WriteQueue | None = None
         self._opening = asyncio.Lock()
         self._inode: tuple[int, int] | None = None
@@ -88,41 +85,41 @@ class SqliteAccountStore:
 
     async def open(self) -> None:
         async with self._opening:
-            if self._base is None:
-                self._base = await asyncio.to_thread(self._connect)
-                self._queue = WriteQueue(self._base, self._translate_error)
+            if self._queue is None:
+                base = await asyncio.to_thread(self._connect)
+                self._queue = WriteQueue(base, self._translate_error)
                 self._inode = self._find_inode()
 
     async def close(self) -> None:
-        base, queue, self._base, self._queue = self._base, self._queue, None, None
-        if base is not None and queue is not None:
+        queue, self._queue = self._queue, None
+        if queue is not None:
             queue.finish()
-            await asyncio.to_thread(base.close)
+            await asyncio.to_thread(queue.base.close)
 
     # Keys and caps
 
     async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
-        await self._write(partial(_add_key, key, hashed, caps))
+        await self._write(steps.add_key, key, hashed, caps)
 
     async def keys(self) -> list[ApiKey]:
-        rows = await self._read(f"SELECT {_KEY} FROM keys ORDER BY created, id")
-        return [_to_key(row) for row in rows]
+        rows = await self._read(f"SELECT {steps.KEY_COLUMNS} FROM keys ORDER BY created, id")
+        return [ApiKey.of(row) for row in rows]
 
     async def access(self, hashed: str) -> Access | None:
-        base = await self._ready()
+        queue = await self._ready()
         try:
-            rows = base.execute(_ACCESS, (hashed,)).fetchall()
+            rows = queue.base.execute(_ACCESS, (hashed,)).fetchall()
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise self._translate_error(error) from None
             rows = await self._read(_ACCESS, hashed)
-        return _to_access(rows[0]) if rows else None
+        return Access.of(rows[0]) if rows else None
 
     async def revoke(self, name: str) -> ApiKey:
-        return await self._write(lambda base: _revoke(base, name, self._clock()))
+        return await self._write(steps.revoke, name)
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
-        await self._write(partial(_set_caps, scope, caps))
+        await self._write(steps.set_caps, scope, caps)
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         rows = await self._read("SELECT scope, list FROM caps ORDER BY scope")
@@ -133,46 +130,44 @@ class SqliteAccountStore:
     async def reserve(
         self, reservation: Reservation, lease: float
     ) -> CapReached | ReservationInvalid | None:
-        kept = clean_reservation(reservation)
-        return await self._write(lambda base: steps.reserve(base, kept, lease, self._clock()))
+        return await self._write(steps.reserve, clean_reservation(reservation), lease)
 
     async def mark_sent(self, id: str, lease: float) -> bool:
-        name = clean_text(id)
-        return await self._write(lambda base: steps.mark_sent(base, name, lease, self._clock()))
+        return await self._write(steps.mark_sent, clean_text(id), lease)
 
     async def renew(self, ids: Sequence[str], lease: float) -> None:
-        names = [clean_text(id) for id in ids]
-        await self._write(lambda base: steps.renew(base, names, lease, self._clock()))
+        await self._write(steps.renew, [clean_text(id) for id in ids], lease)
 
     async def settle(self, settlements: Sequence[Settlement]) -> None:
-        kept = clean_settlements(settlements)
-        await self._write(lambda base: steps.settle(base, kept, self._clock()))
+        await self._write(steps.settle, clean_settlements(settlements))
 
     async def sweep(self) -> int:
-        over = await self._write(lambda base: steps.sweep(base, self._clock()))
+        expired = await self._write(steps.sweep)
         await self._in_thread(_checkpoint)
-        return over
+        return expired
 
     # Reading
 
     async def counters(self) -> list[CapCounter]:
-        periods = steps.current_periods(self._clock())
+        periods = current_periods(self._clock()).values()
         rows = await self._read(
             "SELECT scope, unit, period, spent, reserved FROM counters "
-            "WHERE period IN (?, ?, ?) ORDER BY scope || '/' || period || '/' || unit",
+            f"WHERE period IN ({', '.join('?' * len(periods))}) "
+            "ORDER BY scope || '/' || period || '/' || unit",
             *periods,
         )
         return [CapCounter(*row) for row in rows]
 
     async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
-    ) -> list[LedgerTotal]:
+    ) -> list[SpendingRow]:
         grouped = f"GROUP BY {', '.join(by)} ORDER BY {', '.join(by)}" if by else ""
         rows = await self._read(
             f"SELECT {', '.join([*by, _SUMS])} FROM ledger WHERE time >= ? AND time < ? {grouped}",
             *_time_range(since, until),
         )
-        return [_to_total(row, len(by)) for row in rows if row[len(by)]]
+        width = len(by)
+        return [to_spending_row(row[:width], row[width:]) for row in rows if row[width]]
 
     async def rows(
         self, since: date | None = None, until: date | None = None
@@ -181,24 +176,24 @@ class SqliteAccountStore:
         last = ""
         while True:
             page = await self._read(
-                f"SELECT {_ROW} FROM ledger WHERE (time, id) > (?, ?) AND time < ? "
+                f"SELECT {_LEDGER_ROW} FROM ledger WHERE (time, id) > (?, ?) AND time < ? "
                 f"ORDER BY time, id LIMIT {_PAGE}",
                 *(first, last, end),
             )
             for values in page:
-                yield _to_row(values)
+                yield LedgerRow.of(values)
             if len(page) < _PAGE:
                 return
             last, first = page[-1][:2]
 
     # The file
 
-    async def _write(self, work: Operation[T]) -> T:
-        if self._queue is None:
-            await self.open()
-        self._check_file()
-        assert self._queue is not None
-        return await self._queue.submit(work)
+    async def _write(
+        self, step: Callable[[sqlite3.Connection, float, *Args], T], *args: *Args
+    ) -> T:
+        """Run a step in the next transaction, with the time at which that begins."""
+        queue = await self._ready()
+        return await queue.submit(lambda base: step(base, self._clock(), *args))
 
     async def _read(self, statement: str, *values: object) -> list[Any]:
         return await self._in_thread(lambda base: base.execute(statement, values).fetchall())
@@ -218,12 +213,12 @@ class SqliteAccountStore:
         except sqlite3.Error as error:
             raise self._translate_error(error) from None
 
-    async def _ready(self) -> sqlite3.Connection:
-        if self._base is None:
+    async def _ready(self) -> WriteQueue:
+        if self._queue is None:
             await self.open()
         self._check_file()
-        assert self._base is not None
-        return self._base
+        assert self._queue is not None
+        return self._queue
 
     def _check_file(self) -> None:
         """Raise `AccountStoreUnavailableError` if the file was removed or replaced."""
@@ -282,38 +277,6 @@ class SqliteAccountStore:
         )
 
 
-def _add_key(key: ApiKey, hashed: str, caps: Sequence[Cap], base: sqlite3.Connection) -> None:
-    same = base.execute(
-        "SELECT 1 FROM keys WHERE name = ? AND revoked IS NULL OR id = ? OR hash = ?",
-        (key.name, key.id, hashed),
-    )
-    if same.fetchone() is not None:
-        raise duplicate_name_error(key.name)
-    values = (key.id, key.name, key.project, key.is_operator, hashed, key.created, key.revoked)
-    base.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?)", values)
-    if caps:
-        _set_caps(key_scope(key.id), caps, base)
-
-
-def _revoke(base: sqlite3.Connection, name: str, now: float) -> ApiKey:
-    found = base.execute(
-        f"SELECT {_KEY} FROM keys WHERE (name = ?1 OR id = ?1) AND revoked IS NULL "
-        "ORDER BY name <> ?1",
-        (name,),
-    ).fetchone()
-    if found is None:
-        raise no_active_key_error(name)
-    base.execute("UPDATE keys SET revoked = ? WHERE id = ?", (now, found[0]))
-    return _to_key((*found[:-1], now))
-
-
-def _set_caps(scope: str, caps: Sequence[Cap], base: sqlite3.Connection) -> None:
-    if caps:
-        base.execute("INSERT OR REPLACE INTO caps VALUES (?, ?)", (scope, dump_caps(caps)))
-    else:
-        base.execute("DELETE FROM caps WHERE scope = ?", (scope,))
-
-
 def _checkpoint(base: sqlite3.Connection) -> None:
     _, pages, _ = base.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     if pages > _LONG_WAL_PAGES:
@@ -323,41 +286,9 @@ def _checkpoint(base: sqlite3.Connection) -> None:
         base.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 
 
-def _to_key(row: Sequence[Any]) -> ApiKey:
-    id, name, project, is_operator, created, revoked = row
-    return ApiKey(id, name, project, bool(is_operator), created, revoked)
-
-
-def _to_access(row: Sequence[Any]) -> Access:
-    key = _to_key(row[:6])
-    scopes = (key_scope(key.id), project_scope(key.project), ALL)
-    lists = zip(scopes, row[6:], strict=True)
-    return Access(key, tuple((scope, cap) for scope, text in lists for cap in load_caps(text)))
-
-
-def _to_row(values: Sequence[Any]) -> LedgerRow:
-    id, time, day, key, key_name, project, model, upstream, *figures, state, is_estimated = values
-    who = (key, key_name, project, model, upstream)
-    return LedgerRow(id, time, day, *who, _to_charge(figures), state, bool(is_estimated))
-
-
-def _to_charge(figures: Sequence[Any]) -> Charge:
-    *tokens, cost, is_unpriced = figures
-    return Charge(Usage(*tokens), cost, bool(is_unpriced))
-
-
-def _to_total(row: Sequence[Any], groups: int) -> LedgerTotal:
-    requests, *figures, presumed = row[groups:]
-    return LedgerTotal(tuple(row[:groups]), requests, _to_charge(figures), presumed)
-
-
 def _time_range(since: date | None, until: date | None) -> tuple[float, float]:
     """Return the start of the first day and the end of the last, in seconds since 1970."""
-    begin = 0.0 if since is None else _midnight(since)
+    begin = 0.0 if since is None else start_of_day(since)
     if until is None or until == date.max:
         return begin, float("inf")
-    return begin, _midnight(until + timedelta(days=1))
-
-
-def _midnight(day: date) -> float:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+    return begin, start_of_day(until + timedelta(days=1))

@@ -2,11 +2,7 @@
 
 Every operation checks first and writes only if it succeeds, so operations of several requests can
 share a transaction without affecting each other. The details of a reservation move from its lease
-into the ledger inside the database.
-
-A reservation counts in every existing counter of its key, its project and all keys, for its own day
-and month, whether or not it names a cap there. So counters stay correct while caps change, and a
-missing counter can be created at any time from the ledger and the leases.
+into the ledger inside the database. `schema_1.sql` has the tables.
 """
 
 from __future__ import annotations
@@ -14,79 +10,67 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Final, NamedTuple, get_args
+from dataclasses import astuple
+from importlib.resources import files
+from typing import Final, NamedTuple
 
 from brim.gateway.accounts.caps import (
     ALL,
-    Period,
+    PERIODS,
+    Cap,
     Unit,
+    current_periods,
+    dump_caps,
+    first_day,
     key_scope,
-    period_name,
+    name_periods,
+    period_kind,
     project_scope,
     reset_time,
     scope_parts,
+    start_of_day,
 )
+from brim.gateway.accounts.keys import ApiKey, duplicate_name_error, no_active_key_error
 from brim.gateway.accounts.reservations import (
     CapReached,
-    Charge,
     Reservation,
     ReservationInvalid,
     Settlement,
 )
 from brim.storage.database import Migration
 
-DAY: Final = 86_400
-
-_TABLES: Final = (
-    "CREATE TABLE keys (id TEXT PRIMARY KEY, name TEXT NOT NULL, project TEXT NOT NULL, "
-    "operator INTEGER NOT NULL, hash TEXT NOT NULL UNIQUE, created REAL NOT NULL, revoked REAL) "
-    "STRICT, WITHOUT ROWID",
-    "CREATE UNIQUE INDEX active_keys ON keys (name) WHERE revoked IS NULL",
-    "CREATE TABLE caps (scope TEXT PRIMARY KEY, list TEXT NOT NULL) STRICT, WITHOUT ROWID",
-    "CREATE TABLE counters (scope TEXT NOT NULL, period TEXT NOT NULL, unit TEXT NOT NULL, "
-    "spent INTEGER NOT NULL, reserved INTEGER NOT NULL, PRIMARY KEY (scope, period, unit)) "
-    "STRICT, WITHOUT ROWID",
-    # Only reservations in flight, so the table is small: an index on `expires` would cost more at
-    # every write than a scan costs now and then.
-    "CREATE TABLE leases (id TEXT PRIMARY KEY, expires REAL NOT NULL, sent INTEGER NOT NULL, "
-    "time REAL NOT NULL, day TEXT NOT NULL, key TEXT NOT NULL, key_name TEXT NOT NULL, "
-    "project TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL, input INTEGER NOT NULL, "
-    "cached INTEGER NOT NULL, output INTEGER NOT NULL, written INTEGER NOT NULL, "
-    "cost INTEGER NOT NULL, unpriced INTEGER NOT NULL) "
-    "STRICT, WITHOUT ROWID",
-    # Ordered by time: new rows share a few pages, and a day is one range.
-    "CREATE TABLE ledger (time REAL NOT NULL, id TEXT NOT NULL UNIQUE, day TEXT NOT NULL, "
-    "key TEXT NOT NULL, key_name TEXT NOT NULL, project TEXT NOT NULL, model TEXT NOT NULL, "
-    "upstream TEXT NOT NULL, input INTEGER NOT NULL, cached INTEGER NOT NULL, "
-    "output INTEGER NOT NULL, written INTEGER NOT NULL, cost INTEGER NOT NULL, "
-    "unpriced INTEGER NOT NULL, state TEXT NOT NULL, estimated INTEGER NOT NULL, "
-    "PRIMARY KEY (time, id)) STRICT, WITHOUT ROWID",
-    # A new cap counts what was spent before it was set.
-    "CREATE INDEX ledger_by_key ON ledger (key, time)",
-    "CREATE INDEX ledger_by_project ON ledger (project, time)",
-)
-
 
 def _create_tables(base: sqlite3.Connection) -> None:
-    for table in _TABLES:
-        base.execute(table)
+    script = files("brim.gateway.accounts.sqlite").joinpath("schema_1.sql")
+    for statement in script.read_text(encoding="utf-8").split(";"):
+        base.execute(statement)
 
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
 
+KEY_COLUMNS: Final = "id, name, project, operator, created, revoked"
+_INSERT_KEY: Final = (
+    f"INSERT OR IGNORE INTO keys ({KEY_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+_REVOKE: Final = (
+    "UPDATE keys SET revoked = ?2 WHERE id = (SELECT id FROM keys "
+    "WHERE (name = ?1 OR id = ?1) AND revoked IS NULL ORDER BY name <> ?1 LIMIT 1) "
+    f"RETURNING {KEY_COLUMNS}"
+)
 _KNOWN: Final = (
     "SELECT EXISTS (SELECT 1 FROM keys WHERE id = ?1 AND revoked IS NULL), "
     "EXISTS (SELECT 1 FROM ledger WHERE id = ?2), (SELECT expires FROM leases WHERE id = ?2)"
 )
 _COUNTER: Final = "SELECT spent, reserved FROM counters WHERE scope = ? AND period = ? AND unit = ?"
 _INSERT_COUNTER: Final = "INSERT INTO counters VALUES (?, ?, ?, ?, ?)"
+_PERIODS_OF_DAY: Final = ", ".join(
+    f"substr(?3, 1, {length})" if length else f"'{period}'" for period, length in PERIODS.items()
+)
 _UPDATE_COUNTERS: Final = (
     "UPDATE counters SET spent = spent + iif(unit = 'dollars', ?4, ?5), "
     "reserved = reserved + iif(unit = 'dollars', ?6, ?7) "
     "WHERE scope IN ('key:' || ?1, 'project:' || ?2, 'all') "
-    "AND period IN (?3, substr(?3, 1, 7), 'total')"
+    f"AND period IN ({_PERIODS_OF_DAY})"
 )
 _INSERT_LEASE: Final = (
     "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -132,7 +116,7 @@ class ReservedAmount(NamedTuple):
         """Return the part of a counter that belongs to this reservation."""
         if scope not in (key_scope(self.key), project_scope(self.project), ALL):
             return 0
-        if period not in (self.day, self.day[:7], "total"):
+        if period not in name_periods(self.day).values():
             return 0
         return self.cost if unit == "dollars" else self.tokens
 
@@ -158,8 +142,37 @@ class CounterChanges:
         base.executemany(_UPDATE_COUNTERS, sums)
 
 
+# Keys and caps
+
+
+def add_key(
+    base: sqlite3.Connection, now: float, key: ApiKey, hashed: str, caps: Sequence[Cap]
+) -> None:
+    if not base.execute(_INSERT_KEY, (*astuple(key), hashed)).rowcount:
+        raise duplicate_name_error(key.name)
+    if caps:
+        set_caps(base, now, key_scope(key.id), caps)
+
+
+def revoke(base: sqlite3.Connection, now: float, name: str) -> ApiKey:
+    found = base.execute(_REVOKE, (name, now)).fetchall()
+    if not found:
+        raise no_active_key_error(name)
+    return ApiKey.of(found[0])
+
+
+def set_caps(base: sqlite3.Connection, _: float, scope: str, caps: Sequence[Cap]) -> None:
+    if caps:
+        base.execute("INSERT OR REPLACE INTO caps VALUES (?, ?)", (scope, dump_caps(caps)))
+    else:
+        base.execute("DELETE FROM caps WHERE scope = ?", (scope,))
+
+
+# Reservations
+
+
 def reserve(
-    base: sqlite3.Connection, reservation: Reservation, lease: float, now: float
+    base: sqlite3.Connection, now: float, reservation: Reservation, lease: float
 ) -> CapReached | ReservationInvalid | None:
     is_active, is_recorded, expires = base.execute(
         _KNOWN, (reservation.key, reservation.id)
@@ -182,19 +195,19 @@ def reserve(
     return full
 
 
-def mark_sent(base: sqlite3.Connection, id: str, lease: float, now: float) -> bool:
+def mark_sent(base: sqlite3.Connection, now: float, id: str, lease: float) -> bool:
     return base.execute(_MARK_SENT, (now + lease, id, now)).rowcount == 1
 
 
-def renew(base: sqlite3.Connection, ids: Sequence[str], lease: float, now: float) -> None:
+def renew(base: sqlite3.Connection, now: float, ids: Sequence[str], lease: float) -> None:
     base.executemany(_RENEW, [(now + lease, id, now) for id in ids])
 
 
-def settle(base: sqlite3.Connection, settlements: Sequence[Settlement], now: float) -> None:
+def settle(base: sqlite3.Connection, now: float, settlements: Sequence[Settlement]) -> None:
     changes = CounterChanges()
     for settlement in settlements:
         id, charge, is_estimated = settlement
-        if base.execute(_RECORD_LEASE, (*_charge_values(charge), is_estimated, id, now)).rowcount:
+        if base.execute(_RECORD_LEASE, (*charge.figures, is_estimated, id, now)).rowcount:
             [ended] = base.execute(_DELETE_LEASE, (id,)).fetchall()
             changes.settle(ReservedAmount(*ended), charge.micro_dollars, charge.tokens)
         else:
@@ -218,7 +231,7 @@ def _find_cap_reached(
     base: sqlite3.Connection, reservation: Reservation, before: ReservedAmount | None, now: float
 ) -> CapReached | None:
     """Return the first cap without room, if the previous reservation were released."""
-    periods, max_charge = _periods(int(now // DAY)), reservation.max_charge
+    periods, max_charge = current_periods(now), reservation.max_charge
     for scope, cap in reservation.caps:
         where = scope, periods[cap.period], cap.unit
         spent, reserved = base.execute(_COUNTER, where).fetchone() or _create_counter(base, *where)
@@ -257,17 +270,18 @@ def _insert_lease(
     expires: float,
     now: float,
 ) -> None:
-    id, key, key_name, project, model, upstream, max_charge, _, sent = reservation
-    day = _periods(int(now // DAY))["day"]
+    max_charge, sent = reservation.max_charge, reservation.is_sent
+    day = current_periods(now)["day"]
     if before is not None:
         base.execute(_UPDATE_COUNTERS, (*before[:3], 0, 0, -before.cost, -before.tokens))
         # The first upstream got the request and may charge for it, even if a second one answers.
         sent = sent or bool(before.sent)
+    where = (reservation.key, reservation.project, day)
+    base.execute(_UPDATE_COUNTERS, (*where, 0, 0, max_charge.micro_dollars, max_charge.tokens))
     base.execute(
-        _UPDATE_COUNTERS, (key, project, day, 0, 0, max_charge.micro_dollars, max_charge.tokens)
+        _INSERT_LEASE,
+        (reservation.id, expires, sent, now, day, *reservation.names, *max_charge.figures),
     )
-    who = (key, key_name, project, model, upstream)
-    base.execute(_INSERT_LEASE, (id, expires, sent, now, day, *who, *_charge_values(max_charge)))
 
 
 def _correct_presumed(
@@ -278,30 +292,13 @@ def _correct_presumed(
         return
     time, *charged = found
     id, charge, is_estimated = settlement
-    base.execute(_CORRECT_ROW, (*_charge_values(charge), is_estimated, time, id))
+    base.execute(_CORRECT_ROW, (*charge.figures, is_estimated, time, id))
     changes.correct(ReservedAmount(*charged), charge.micro_dollars, charge.tokens)
 
 
-def _charge_values(charge: Charge) -> tuple[int, int, int, int, int, bool]:
-    used, cost, is_unpriced = charge
-    return used.input, used.cached, used.output, used.written, cost, is_unpriced
-
-
-@lru_cache(maxsize=4)
-def _periods(day: int) -> dict[Period, str]:
-    """Return the names of the periods that contain a day, counted from 1970."""
-    return {period: period_name(period, day * DAY) for period in get_args(Period)}
-
-
 def _span(period: str) -> tuple[float, float]:
-    """Return the start and end of a day or month, in seconds since 1970."""
-    if period == "total":
+    """Return the start and end of a period, in seconds since 1970."""
+    if (first := first_day(period)) is None:
         return 0.0, float("inf")
-    kind: Period = "month" if len(period) == len("2026-11") else "day"
-    begin = datetime.fromisoformat(period if kind == "day" else f"{period}-01")
-    first = begin.replace(tzinfo=UTC).timestamp()
-    return first, reset_time(kind, first) or float("inf")
-
-
-def current_periods(now: float) -> tuple[str, ...]:
-    return tuple(_periods(int(now // DAY)).values())
+    start = start_of_day(first)
+    return start, reset_time(period_kind(period), start) or float("inf")

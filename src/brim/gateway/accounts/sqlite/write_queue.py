@@ -36,7 +36,7 @@ class WriteQueue:
     def __init__(
         self, base: sqlite3.Connection, translate_error: Callable[[sqlite3.Error], Exception]
     ) -> None:
-        self._base = base
+        self.base = base
         self._translate_error = translate_error
         self._jobs: list[_QueuedWrite] = []
         self._is_scheduled = False
@@ -93,7 +93,7 @@ class WriteQueue:
         return None
 
     def _run_transaction(self, jobs: Sequence[_QueuedWrite]) -> list[Any]:
-        base = self._base
+        base = self.base
         base.execute("BEGIN IMMEDIATE")
         try:
             found = [job.work(base) for job in jobs]

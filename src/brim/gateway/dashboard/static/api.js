@@ -50,7 +50,7 @@ function updateSkew(response) {
 function toError(status, body) {
   const error = body?.error ?? {};
   const message = typeof error.message === "string" ? error.message : `the gateway returned status ${status}`;
-  const needsKey = status === 401 || (status === 403 && error.code !== "origin_refused");
+  const needsKey = status === 401 || (status === 403 && error.code !== "origin_not_allowed");
   return needsKey
     ? new UnauthorizedError(message)
     : Object.assign(new UnavailableError(message), { status });

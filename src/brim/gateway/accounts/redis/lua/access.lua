@@ -4,13 +4,8 @@ local id = redis.call('HGET', at('secrets'), ARGV[1])
 local key = id and redis.call('HGET', at('keys'), id)
 if not key or redis.call('HEXISTS', at('revoked'), id) == 1 then return false end
 
-local scopes = { 'key:' .. id }
 local project = cjson.decode(key)[2]
-if project ~= '' then table.insert(scopes, 'project:' .. project) end
-table.insert(scopes, 'all')
-
-local found = { id, key }
-for _, scope in ipairs(scopes) do
-  table.insert(found, { scope, redis.call('HGET', at('caps'), scope) })
+local function caps(scope)
+  return redis.call('HGET', at('caps'), scope)
 end
-return found
+return { id, key, caps('key:' .. id), project ~= '' and caps('project:' .. project), caps('all') }

@@ -1,5 +1,5 @@
 -- Functions that all scripts share. A script is this file followed by the file of one operation, run
--- atomically.
+-- atomically. Before this file comes PERIODS: how much of a date is the name of each period.
 --
 --   keys secrets names revoked caps         keys and caps
 --   leases expiry                           reservations in flight, and when their leases expire
@@ -45,6 +45,11 @@ local function day_of(time)
   month = month < 10 and month + 3 or month - 9
   year = year + era * 400 + (month <= 2 and 1 or 0)
   return string.format('%04d-%02d-%02d', year, month, day)
+end
+
+-- Returns the name of a day's period; an unknown period is an error.
+local function period_name(period, day)
+  return PERIODS[period] > 0 and day:sub(1, PERIODS[period]) or period
 end
 
 local function is_within(day, period)
@@ -148,7 +153,7 @@ end
 -- A counter is a field of the hash of its day or month: "dollars/key:k_1".
 local function place_of(counter, day)
   local period, unit, scope = counter:match('^(%a+)/(%a+)/(.*)$')
-  period = period == 'day' and day or period == 'month' and day:sub(1, 7) or 'total'
+  period = period_name(period, day)
   return { period = period, unit = unit, scope = scope, field = unit .. '/' .. scope }
 end
 
@@ -218,7 +223,8 @@ end
 -- Updates the existing counters of a reservation; others are summed when they are read.
 local function update_counters(reservation, spent, reserved)
   local fields = fields_of(reservation)
-  for _, period in ipairs({ reservation.day, reservation.day:sub(1, 7), 'total' }) do
+  for kind in pairs(PERIODS) do
+    local period = period_name(kind, reservation.day)
     for index, held in ipairs(redis.call('HMGET', at('counters:' .. period), unpack(fields))) do
       if held then
         local before_spent, before_reserved = parts(held)

@@ -1,6 +1,6 @@
 local found = {}
-local today = day_of(now)
-for _, period in ipairs({ today, today:sub(1, 7), 'total' }) do
+for kind in pairs(PERIODS) do
+  local period = period_name(kind, day_of(now))
   table.insert(found, { period, redis.call('HGETALL', at('counters:' .. period)) })
 end
 return found

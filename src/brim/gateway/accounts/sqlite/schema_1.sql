@@ -1,0 +1,77 @@
+-- Version 1: keys, caps, counters, leases and the ledger.
+--
+-- A reservation counts in every existing counter of its key, its project and all keys, for its own
+-- day and month, whether or not it names a cap there. So counters stay correct while caps change,
+-- and a missing counter can be created at any time from the ledger and the leases.
+
+CREATE TABLE keys (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    project TEXT NOT NULL,
+    operator INTEGER NOT NULL,
+    hash TEXT NOT NULL UNIQUE,
+    created REAL NOT NULL,
+    revoked REAL
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX active_keys ON keys (name) WHERE revoked IS NULL;
+
+CREATE TABLE caps (
+    scope TEXT PRIMARY KEY,
+    list TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The period is a day, a month, or "total".
+CREATE TABLE counters (
+    scope TEXT NOT NULL,
+    period TEXT NOT NULL,
+    unit TEXT NOT NULL,
+    spent INTEGER NOT NULL,
+    reserved INTEGER NOT NULL,
+    PRIMARY KEY (scope, period, unit)
+) STRICT, WITHOUT ROWID;
+
+-- Only reservations in flight, so the table is small: an index on `expires` would cost more at
+-- every write than a scan costs now and then.
+CREATE TABLE leases (
+    id TEXT PRIMARY KEY,
+    expires REAL NOT NULL,
+    sent INTEGER NOT NULL,
+    time REAL NOT NULL,
+    day TEXT NOT NULL,
+    key TEXT NOT NULL,
+    key_name TEXT NOT NULL,
+    project TEXT NOT NULL,
+    model TEXT NOT NULL,
+    upstream TEXT NOT NULL,
+    input INTEGER NOT NULL,
+    cached INTEGER NOT NULL,
+    output INTEGER NOT NULL,
+    written INTEGER NOT NULL,
+    cost INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Ordered by time: new rows share a few pages, and a day is one range.
+CREATE TABLE ledger (
+    time REAL NOT NULL,
+    id TEXT NOT NULL UNIQUE,
+    day TEXT NOT NULL,
+    key TEXT NOT NULL,
+    key_name TEXT NOT NULL,
+    project TEXT NOT NULL,
+    model TEXT NOT NULL,
+    upstream TEXT NOT NULL,
+    input INTEGER NOT NULL,
+    cached INTEGER NOT NULL,
+    output INTEGER NOT NULL,
+    written INTEGER NOT NULL,
+    cost INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    estimated INTEGER NOT NULL,
+    PRIMARY KEY (time, id)
+) STRICT, WITHOUT ROWID;
+
+-- A new cap counts what was spent before it was set.
+CREATE INDEX ledger_by_key ON ledger (key, time);
+CREATE INDEX ledger_by_project ON ledger (project, time);
