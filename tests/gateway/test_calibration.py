@@ -312,5 +312,5 @@ def test_no_limit_falls_below_an_answered_request_or_far_without_numbers(
         else:
             route.record_report(out, told)
         budget = route.fitter("steady").budget
-        assert budget.window >= route.accepted
+        assert budget.window >= route.profile.accepted
         assert budget.window >= (route.profile.calibration.window or 8_000) // 2

@@ -16,10 +16,10 @@ from brim.gateway.stream_monitor import (
     MAX_OPENING_BYTES,
     StreamMonitor,
     StreamOpening,
-    parse_usage_fields,
 )
 from brim.providers.endpoint import Endpoint
 from brim.providers.sse import EventParser
+from brim.wire.reply import parse_usage
 from tests.support.gateway.strategies import cut, events, streams
 
 ENDPOINT = Endpoint("http://127.0.0.1:9", "openai", None, {}, 1.0, retries=0)
@@ -86,7 +86,7 @@ def test_the_parts_of_a_usage_are_merged() -> None:
     ended = {"type": "message_delta", "usage": {"output_tokens": 5, "input_tokens": None}}
     watch = StreamMonitor(hides_usage=True)
     assert passed(watch, [stream(begun, ended)]) == stream(begun, ended)
-    usage = parse_usage_fields(watch.usage)
+    usage = parse_usage({"usage": watch.usage})
     assert usage is not None
     assert (usage.input, usage.output) == (9, 5)
 
@@ -209,7 +209,7 @@ def test_invalid_data_is_relayed(raw: bytes, hides: bool, data: st.DataObject) -
     assert out == raw or hides
     if (said := watch.extract_text()) is not None:
         assert said.scale >= 1 or not raw
-    parse_usage_fields(watch.usage)
+    parse_usage({"usage": watch.usage})
 
 
 # What is held back

@@ -17,9 +17,8 @@ from brim.gateway.accounts.store import read_cap_usage
 from brim.models.pricing import format_dollars
 
 if TYPE_CHECKING:
-    from brim.gateway.accounts.store import CapUsage
     from brim.gateway.accounts.keys import ApiKey
-    from brim.gateway.accounts.store import AccountStore
+    from brim.gateway.accounts.store import AccountStore, CapUsage
 
 Result = TypeVar("Result")
 

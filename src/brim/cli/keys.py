@@ -14,10 +14,9 @@ from brim.cli.main import main, store_option, terminal_width
 
 if TYPE_CHECKING:
     from brim.cli.accounts import AccountSnapshot, StoreLocation
-    from brim.gateway.accounts.store import CapUsage
     from brim.gateway.accounts.caps import Cap
     from brim.gateway.accounts.keys import ApiKey
-    from brim.gateway.accounts.store import AccountStore
+    from brim.gateway.accounts.store import AccountStore, CapUsage
 
 
 @main.group(invoke_without_command=True)
@@ -77,9 +76,9 @@ def add(
     brim keys add boss --operator
     """
     from brim.cli.accounts import locate_store, parse_caps
-    from brim.gateway.accounts.store import CapUsage
     from brim.gateway.accounts.caps import key_scope
     from brim.gateway.accounts.keys import create_key, hash_secret
+    from brim.gateway.accounts.store import CapUsage
 
     if operator and (caps or project):
         raise click.UsageError(

@@ -174,8 +174,7 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
     from brim.gateway.account_service import requires_keys
     from brim.gateway.asgi import create_app
     from brim.gateway.preflight import StartupMessage, require_upstreams
-    from brim.gateway.server import open_listener
-    from brim.gateway.server import serve as answer
+    from brim.gateway.server import HttpServer, open_listener
 
     def stopping() -> None:
         app.gateway.is_stopping = True
@@ -196,14 +195,13 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
     has_keys = asyncio.run(requires_keys(settings, environment))
     with open_listener(settings.host, settings.port, has_keys=has_keys) as listener:
         logs.configure_logging(style, sys.stderr)
-        answer(
+        server = HttpServer(
             app,
-            listener,
             stop_seconds=settings.stop_seconds,
-            announce=announce,
-            stopping=stopping,
             drain_seconds=settings.drain_seconds,
+            stopping=stopping,
         )
+        server.serve(listener, announce)
 
 
 def _check(chosen: Config, environment: Mapping[str, str], as_json: bool) -> bool:

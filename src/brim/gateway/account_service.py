@@ -104,14 +104,14 @@ class AccountService:
 
     async def sweep(self) -> None:
         """Renew leases, record settlements, and end the expired leases of other gateways."""
-        await self._look_for_keys()
-        if not self._is_open:
-            return
         try:
-            await self._renew_leases()
-            await self._settle_all()
-            await self.store.sweep()
-            self._set_available()
+            if not self._is_open:
+                await self.find_keys()
+            if self._is_open:
+                await self._renew_leases()
+                await self._settle_all()
+                await self.store.sweep()
+                self._set_available()
         except AccountStoreError as error:
             self._set_unavailable(error)
 
@@ -123,16 +123,8 @@ class AccountService:
             running = [id for id in due if id in self._renew_at]  # the others have ended meanwhile
             self._renew_at.update(dict.fromkeys(running, now + self._lease / 3))
 
-    async def _look_for_keys(self) -> None:
-        """Require keys as soon as the first one is created."""
-        if not self._is_open:
-            try:
-                await self.find_keys()
-            except AccountStoreError as error:
-                self._set_unavailable(error)
-
     async def find_keys(self) -> None:
-        """Open the store if it exists, and require keys if it has one."""
+        """Open the store if it exists, and require keys as soon as it has one."""
         if not (self.requires_keys or self._store_exists()):
             return
         try:

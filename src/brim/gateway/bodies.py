@@ -38,6 +38,15 @@ def parse_body(raw: bytes) -> dict[str, Any]:
     return body
 
 
+def parse_object(raw: bytes) -> dict[str, Any] | None:
+    """Return a JSON object that an upstream sent or will parse; None if it is not one."""
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def _parse_leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
     """Parse what only the strict parser rejects: lone surrogates, left by clients that truncate."""
     try:

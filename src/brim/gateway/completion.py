@@ -22,9 +22,9 @@ from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder
 from brim.gateway.handler import JSON, RequestHandler, printable_name
 from brim.gateway.headers import parse_options
 from brim.gateway.limits import LARGE_BODY_BYTES
-from brim.gateway.stream_monitor import StreamMonitor, extract_text, parse_usage_fields, secret_of
+from brim.gateway.stream_monitor import StreamMonitor, extract_text, secret_of
 from brim.models.pricing import Usage, cost
-from brim.wire.reply import parse_reported_cost
+from brim.wire.reply import parse_reported_cost, parse_usage
 from brim.wire.reply_parser import find_error_object
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class CompletionHandler(RequestHandler):
         if not reply.is_answer:
             return "nothing"
         fields, route, out = self._usage_fields(reply), reply.route, reply.request
-        usage = parse_usage_fields(fields)
+        usage = parse_usage({"usage": fields}) if fields else None
         if usage is None and reply.body is not None and find_error_object(reply.body) is not None:
             return "nothing"  # an error with a success status
         if usage is not None and out.is_whole:

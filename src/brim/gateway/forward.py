@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
-import orjson
-
 from brim import wire
 from brim.errors import BrimError, ContextOverflowError, ProviderError
 from brim.fitting.flow import CountJob
@@ -317,7 +315,7 @@ class Forwarder:
             raw, overflow, overloaded = opening.held, opening.overflow, opening.is_overloaded
             return UpstreamReply(route, out, response, raw, None, True, overflow, overloaded)
         raw = await connection.read_all(response)
-        body = await self._run(_parse_reply, raw, is_large=len(raw) >= LARGE_BODY_BYTES)
+        body = await self._run(bodies.parse_object, raw, is_large=len(raw) >= LARGE_BODY_BYTES)
         if body is not None and find_error_object(body) is None:
             return UpstreamReply(route, out, response, raw, body)
         overflow, overloaded = classify_error(connection.endpoint, body or {})
@@ -343,11 +341,3 @@ async def _read_opening(connection: Transport, response: Response) -> StreamOpen
         if not bound.expired():
             raise
     return opening
-
-
-def _parse_reply(raw: bytes) -> Mapping[str, Any] | None:
-    try:
-        found = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        return None
-    return found if isinstance(found, dict) else None

@@ -150,13 +150,9 @@ class Gateway:
 def _create_routes(config: Config, environment: Mapping[str, str]) -> ModelRoutes:
     calibrations = CalibrationStore()
     upstreams = [
-        Upstream(name, upstream, _read_key(upstream.key_env, environment), calibrations)
+        Upstream(name, upstream, environment.get(upstream.key_env or ""), calibrations)
         for name, upstream in config.upstreams.items()
     ]
     defaults = RouteDefaults(config.gateway.policy, config.count.server)
     cache = PrefixCache(config.gateway.conversations, PREFIX_CACHE_BYTES)
     return ModelRoutes(upstreams, defaults, cache)
-
-
-def _read_key(name: str | None, environment: Mapping[str, str]) -> str | None:
-    return None if name is None else environment.get(name)

@@ -7,14 +7,12 @@ below a path. All other paths are rejected.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import orjson
-
 from brim.errors import ProviderError
-from brim.gateway import headers
+from brim.gateway import bodies, headers
 from brim.gateway.errors import GatewayError
 from brim.gateway.handler import RequestHandler, printable_name
 from brim.gateway.stream_monitor import mask_secret, secret_of
@@ -73,11 +71,7 @@ class PassthroughHandler(RequestHandler):
 
     def _find_upstream(self, raw: bytes) -> Upstream:
         """Return the upstream of the model that a body names, or the only upstream."""
-        try:
-            body = orjson.loads(raw) if raw else {}
-        except orjson.JSONDecodeError:
-            body = {}
-        model = body.get("model") if isinstance(body, Mapping) else None
+        model = (bodies.parse_object(raw) or {}).get("model")
         self.record.model = printable_name(model)
         upstreams = self.services.routes.find_upstreams(model if isinstance(model, str) else "")
         if not upstreams:

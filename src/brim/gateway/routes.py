@@ -216,11 +216,6 @@ class ModelRoute:
             whole = parsed.planner.plan_all()
             return whole.tokens, "exact" if is_certain(whole) else "estimate"
 
-    @property
-    def accepted(self) -> int:
-        """Tokens of the largest request that was answered lately."""
-        return self.profile.accepted
-
     def _set_profile(self, profile: ModelProfile) -> None:
         is_same = profile == self.profile  # but perhaps for `accepted`
         self.profile = profile

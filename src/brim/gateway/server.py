@@ -34,34 +34,13 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 
 
-def serve(
-    app: ASGIApp,
-    listener: socket.socket,
-    *,
-    stop_seconds: float,
-    announce: Callable[[str], None],
-    stopping: Callable[[], None],
-    drain_seconds: float = 0.0,
-) -> None:
-    """Serve requests on a socket until SIGTERM or Ctrl-C; raise KeyboardInterrupt after a second.
-
-    `announce` gets the address when the server accepts requests; `stopping` is called on the first
-    signal. After SIGTERM the server accepts requests for `drain_seconds`, in which a load balancer
-    notices that it is stopping. Running responses then have `stop_seconds` to finish; a second
-    Ctrl-C ends them immediately.
-    """
-    tune_garbage_collector()
-    server = HttpServer(
-        app, stop_seconds=stop_seconds, drain_seconds=drain_seconds, stopping=stopping
-    )
-    with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
-        runner.run(server.run(listener, lambda: announce(_url(listener))))
-    if server.is_forced:
-        raise KeyboardInterrupt
-
-
 class HttpServer:
-    """Runs an ASGI application on a socket, from its startup to its shutdown."""
+    """Runs an ASGI application on a socket, from its startup to its shutdown.
+
+    `stopping` is called on the first signal. After SIGTERM the server accepts requests for
+    `drain_seconds`, in which a load balancer notices that it is stopping. Running responses then
+    have `stop_seconds` to finish; a second Ctrl-C ends them immediately.
+    """
 
     def __init__(
         self,
@@ -81,10 +60,16 @@ class HttpServer:
         self._forced = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    @property
-    def is_forced(self) -> bool:
-        """Whether running responses were ended by a second Ctrl-C."""
-        return self._forced.is_set()
+    def serve(self, listener: socket.socket, announce: Callable[[str], None]) -> None:
+        """Serve until SIGTERM or Ctrl-C; raise KeyboardInterrupt after a second Ctrl-C.
+
+        `announce` gets the address when the server accepts requests.
+        """
+        tune_garbage_collector()
+        with asyncio.Runner(loop_factory=_find_loop_factory()) as runner:
+            runner.run(self.run(listener, lambda: announce(_url(listener))))
+        if self._forced.is_set():
+            raise KeyboardInterrupt
 
     async def run(self, listener: socket.socket, ready: Callable[[], None]) -> None:
         """Serve until a signal or `stop`; signals are handled in the main thread only."""

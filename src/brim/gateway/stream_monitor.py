@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from brim.errors import BrimError
-from brim.models.pricing import Usage
 from brim.providers import errors
 from brim.providers.stream_hold import StreamHold
 from brim.wire.body_parts import filter_mappings
-from brim.wire.reply import parse_usage
 from brim.wire.reply_parser import find_error_object, parse_reply
 from brim.wire.streams import StreamAccumulator
 
@@ -254,11 +252,6 @@ def _split_choices(answer: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str
         place = choice.get("index")
         only = {**answer, "choices": [{**choice, "index": 0}]}
         yield place if isinstance(place, int) else 0, only
-
-
-def parse_usage_fields(fields: Mapping[str, Any]) -> Usage | None:
-    """Return the usage in these fields; None if there is none."""
-    return parse_usage({"usage": fields}) if fields else None
 
 
 def _find_last_end(data: bytearray, start: int) -> int:

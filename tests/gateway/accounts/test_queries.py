@@ -13,8 +13,7 @@ from brim.gateway.accounts.caps import current_periods, to_dollars, to_micro_dol
 from brim.gateway.accounts.keys import ApiKey, hash_secret
 from brim.gateway.accounts.reservations import Charge, Settlement
 from brim.gateway.accounts.store import AccountStore
-from brim.models.pricing import Usage
-from brim.models.pricing import SpendingRow, SpendingTotal
+from brim.models.pricing import SpendingRow, SpendingTotal, Usage
 from tests.support.accounts.reservations import (
     KEY,
     LONG,

@@ -13,7 +13,7 @@ import threading
 from starlette.types import Receive, Scope, Send
 
 from brim.gateway import http_protocol
-from brim.gateway.server import open_listener, serve
+from brim.gateway.server import HttpServer, open_listener
 
 told = asyncio.Event()
 
@@ -52,12 +52,9 @@ if __name__ == "__main__":
     http_protocol.HEADER_SECONDS = float(sys.argv[2])  # type: ignore[misc]
     with open_listener("127.0.0.1", 0) as listener:
         try:
-            serve(
-                app,
-                listener,
-                stop_seconds=float(sys.argv[1]),
-                announce=_say,
-                stopping=lambda: _say("stopping"),
+            server = HttpServer(
+                app, stop_seconds=float(sys.argv[1]), stopping=lambda: _say("stopping")
             )
+            server.serve(listener, _say)
         except KeyboardInterrupt:
             sys.exit(130)

@@ -29,8 +29,7 @@ from brim.gateway.accounts.caps import (
     project_scope,
     to_dollars,
 )
-from brim.models.pricing import Usage
-from brim.models.pricing import SpendingRow, SpendingTotal
+from brim.models.pricing import SpendingRow, SpendingTotal, Usage
 
 LedgerState = Literal["settled", "presumed", "refunded"]
 GroupBy = Literal["day", "key", "project", "model", "upstream", "state"]

@@ -316,5 +316,5 @@ def _route_to_dict(route: ModelRoute) -> dict[str, Any]:
         "ratios": list(calibration.ratios),
         "density": calibration.density if calibration.densities else None,
         "offset": calibration.offset,
-        "accepted": route.accepted or None,
+        "accepted": profile.accepted or None,
     }

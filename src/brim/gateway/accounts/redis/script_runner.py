@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError
 from brim.gateway.accounts import ESCAPING_HINT, check_port, has_unescaped_delimiter
@@ -68,8 +68,15 @@ class ScriptRunner:
 
     def __init__(self, url: str) -> None:
         try:
-            address = _Address.read(url)
-            self._connection = _create_connection(address.url)
+            parts = urlsplit(url)
+            self.location = _describe_location(parts)
+            options = dict(parse_qsl(parts.query))
+            # In braces: a cluster keeps all keys with the same hash tag on one server.
+            self.prefix = "{" + options.pop("prefix", DEFAULT_PREFIX) + "}"
+            self._timeout = float(options.pop("socket_timeout", TIMEOUT_SECONDS))
+            scheme = _SCHEMES.get(parts.scheme, parts.scheme)
+            plain = parts._replace(scheme=scheme, query=urlencode(options))
+            self._connection = _create_connection(urlunsplit(plain))
         except InputError:
             raise
         except (ValueError, TypeError):
@@ -78,8 +85,6 @@ class ScriptRunner:
                 "Invalid Redis URL, or an invalid option in it. Write "
                 f"redis://user:password@host:6379/0, and {ESCAPING_HINT}."
             ) from None
-        self.location, self.prefix = address.location, address.prefix
-        self._timeout = address.timeout
         self._waiting: list[_Command] = []
         self._sender: asyncio.Task[None] | None = None
 
@@ -200,33 +205,14 @@ class ScriptRunner:
 # Addresses
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
-    location: str
-    """Host and port, without the password."""
-    prefix: str
-    timeout: float
-    url: str
-    """The URL for the client library."""
-
-    @classmethod
-    def read(cls, url: str) -> _Address:
-        parts = urlsplit(url)
-        if parts.scheme != "unix":
-            if has_unescaped_delimiter(parts):
-                raise ValueError
-            check_port(parts.netloc.rpartition(":")[2])
-        port = f":{parts.port}" if parts.port else ""
-        location = (
-            parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}{port}"
-        )
-        options = dict(parse_qsl(parts.query))
-        # In braces: a cluster keeps all keys with the same hash tag on one server.
-        prefix = "{" + options.pop("prefix", DEFAULT_PREFIX) + "}"
-        timeout = float(options.pop("socket_timeout", TIMEOUT_SECONDS))
-        scheme = _SCHEMES.get(parts.scheme, parts.scheme)
-        plain = urlunsplit(parts._replace(scheme=scheme, query=urlencode(options)))
-        return cls(location, prefix, timeout, plain)
+def _describe_location(parts: SplitResult) -> str:
+    """Return host and port, without the password. Raise ValueError if they are invalid."""
+    if parts.scheme == "unix":
+        return parts.path
+    if has_unescaped_delimiter(parts):
+        raise ValueError
+    check_port(parts.netloc.rpartition(":")[2])
+    return f"{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}"
 
 
 def _create_connection(url: str) -> AbstractConnection:
