@@ -18,9 +18,9 @@ from aiohttp import web
 import brim
 from brim.errors import ConnectionFailedError
 from brim.fitting.policies import PolicyName
-from brim.providers import CalibrationStore
 from brim.providers.sync import Portal
 from brim.session.session import get_driver
+from brim.storage.calibration_store import CalibrationStore
 from brim.wire.formats import FormatName
 from tests.support.providers.scripted import Handler, run, serving
 
@@ -42,8 +42,8 @@ def size(body: dict[str, Any]) -> int:
     return len(json.dumps(body["messages"])) // 4
 
 
-def answered(tokens: int) -> web.Response:
-    choice = {"message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}
+def answered(tokens: int, text: str = "Yes.") -> web.Response:
+    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": tokens, "completion_tokens": 1}
     return web.json_response({"choices": [choice], "usage": usage})
 
@@ -346,11 +346,11 @@ def test_a_silent_cut_is_said_once_and_nothing_is_learned_of_it(
 def test_a_summary_is_asked_for_in_the_format_of_the_server(
     format: FormatName, learned: CalibrationStore
 ) -> None:
-    said = "The pilots still argue."
-    text = {"type": "text", "text": said}
-    item = {"type": "message", "content": [{"type": "output_text", "text": said}]}
+    summary = "The pilots still argue."
+    text = {"type": "text", "text": summary}
+    item = {"type": "message", "content": [{"type": "output_text", "text": summary}]}
     answers: dict[str, Any] = {
-        "openai": {"choices": [{"message": {"role": "assistant", "content": said}}]},
+        "openai": {"choices": [{"message": {"role": "assistant", "content": summary}}]},
         "anthropic": {"type": "message", "role": "assistant", "content": [text]},
         "responses": {"object": "response", "status": "completed", "output": [item]},
     }
@@ -373,11 +373,41 @@ def test_a_summary_is_asked_for_in_the_format_of_the_server(
             talk(session, 30)
             session.user("Go on.")
             await client.send(session)
-            assert session.summary == said
-            asked = [asked.body for asked in server.asked if asked.path in server.paths[-1:]]
-            assert needed[format] <= set(asked[0])
+            assert session.summary == summary
+            bodies = [request.body for request in server.asked if request.path in server.paths[-1:]]
+            assert needed[format] <= set(bodies[0])
 
     run(trying())
+
+
+@pytest.mark.parametrize("way", ["send", "request", "compact"])
+def test_the_summarizer_of_a_synchronous_client_works_with_and_without_the_client(
+    way: str, learned: CalibrationStore
+) -> None:
+    async def chat(request: web.Request) -> web.StreamResponse:
+        messages = (await request.json())["messages"]
+        is_summary = messages[0]["content"].startswith("Summarize")
+        return answered(900, "The pilots still argue." if is_summary else "Yes.")
+
+    def converse(url: str) -> str | None:
+        with brim.Client(url, calibration_store=learned) as client:
+            session = brim.Session("m", window=1_000, reply=100)
+            session.summarize = client.summarizer(session)
+            talk(session, 30)
+            session.user("Go on.")
+            if way == "send":
+                client.send(session)
+            elif way == "request":
+                session.request()
+            else:
+                session.compact()
+            return session.summary
+
+    async def trying() -> str | None:
+        async with serving(model_server(chat)) as server:
+            return await asyncio.to_thread(converse, server.url)
+
+    assert run(trying()) == "The pilots still argue."
 
 
 def test_a_summary_that_was_interrupted_is_asked_for_again(learned: CalibrationStore) -> None:

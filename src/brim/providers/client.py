@@ -17,10 +17,14 @@ from brim.errors import BudgetError, ContextLengthError, InputError
 from brim.fitting.flow import CountJob, CountMode, SummaryJob
 from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_error
-from brim.providers.profile_source import ProfileSource, apply_server_info
 from brim.providers.server_counter import ServerCounter
-from brim.providers.server_info import ServerInfo, detect_truncation
-from brim.providers.summarizers import call_summarizer_async
+from brim.providers.server_info import (
+    ProfileSource,
+    ServerInfo,
+    apply_server_info,
+    detect_truncation,
+)
+from brim.providers.summarizers import BlockingSummarizer, call_summarizer_async
 from brim.providers.sync import Portal
 from brim.providers.transport import Transport
 from brim.session.driver import RequestSettings
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from brim.fitting.flow import Flow, Job
     from brim.fitting.plan import Plan, Request
     from brim.providers.server_info import ServerKind, Window
+    from brim.providers.summarizers import AsyncSummarizer
     from brim.session.ledger import Category
     from brim.session.reply_stream import AsyncReplyStream
     from brim.session.session import Session
@@ -170,7 +175,7 @@ class AsyncClient:
         focus: str | None = None,
         max_chars: int = MAX_SUMMARY_CHARS,
         **options: object,
-    ) -> Summarizer:
+    ) -> AsyncSummarizer:
         """Return a summarizer that asks a model of this server.
 
         `focus` is what the summaries are mainly about, `max_chars` their maximum length. `options`
@@ -179,7 +184,7 @@ class AsyncClient:
 
         async def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
             driver, budget = get_driver(session), session.budget
-            asked = build_summary_messages(
+            messages = build_summary_messages(
                 previous,
                 evicted,
                 room=budget.limit,
@@ -189,9 +194,9 @@ class AsyncClient:
             )
             name = model or session.model or ""
             build = FORMATS[self.endpoint.format].build
-            body = build(asked, model=name, reply=budget.reply) | options
+            body = build(messages, model=name, reply=budget.reply) | options
             reply = parse_reply(await self.connection.post(self.endpoint.chat_path, body))
-            counted = sum(driver.count_text(message["content"]) for message in asked)
+            counted = sum(driver.count_text(message["content"]) for message in messages)
             driver.record_call(reply, name, "summary", counted=counted)
             return reply.text
 
@@ -397,9 +402,10 @@ class Client:
         **options: object,
     ) -> Summarizer:
         """Return a summarizer that asks a model of this server."""
-        return self.asynchronous.summarizer(
+        summarize = self.asynchronous.summarizer(
             session, model=model, focus=focus, max_chars=max_chars, **options
         )
+        return BlockingSummarizer(summarize, self._portal)
 
     def request(
         self,

@@ -7,33 +7,42 @@ neither the conversation nor the end of the program waits for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from inspect import isawaitable
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from brim.fitting.flow import SummaryJob
+    from brim.providers.sync import Portal
     from brim.session.summaries import Summarizer
 
+    Turns = Sequence[Mapping[str, object]] | None
+    AsyncSummarizer = Callable[[str | None, Turns], Coroutine[Any, Any, str]]
+
 SUMMARY_TIMEOUT: Final = 120.0
+
+
+class BlockingSummarizer:
+    """Calls a coroutine function from synchronous code; the portal's own code awaits it."""
+
+    def __init__(self, function: AsyncSummarizer, portal: Portal) -> None:
+        self.function = function
+        self.portal = portal
+
+    def __call__(self, previous: str | None, turns: Turns) -> str:
+        return self.portal.run(self.function(previous, turns))
 
 
 def with_timeout(summarize: Summarizer, seconds: float = SUMMARY_TIMEOUT) -> Summarizer:
     """Return a summarizer that returns None if it takes too long."""
 
-    def limited(previous: str | None, turns: Sequence[Mapping[str, object]] | None) -> object:
-        results: list[object] = []
-
-        def run() -> None:
-            with suppress(Exception):
-                results.append(summarize(previous, turns))
-
-        thread = Thread(target=run, daemon=True, name="brim-summary")
-        thread.start()
-        thread.join(seconds)
-        return results[0] if results else None
+    def limited(previous: str | None, turns: Turns) -> object:
+        try:
+            return _start(summarize, previous, turns).result(seconds)
+        except Exception:
+            return None
 
     return limited
 
@@ -45,35 +54,26 @@ async def call_summarizer_async(
 
     Return None if it raises or takes too long.
     """
+    if isinstance(summarize, BlockingSummarizer) and summarize.portal.is_inside:
+        summarize = summarize.function
     try:
         async with asyncio.timeout(seconds):
-            result = await _run_in_thread(summarize, job)
+            result = await asyncio.wrap_future(_start(summarize, job.previous, job.evicted))
             return await result if isawaitable(result) else result
     except Exception:
         return None
 
 
-async def _run_in_thread(summarize: Summarizer, job: SummaryJob) -> object:
-    # Not in the loop's executor: the interpreter waits for its threads before it exits.
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[object] = loop.create_future()
-
-    def finish(result: object, error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(error)
+def _start(summarize: Summarizer, previous: str | None, turns: Turns) -> Future[object]:
+    # Not in an executor: the interpreter waits for its threads before it exits.
+    outcome: Future[object] = Future()
+    outcome.set_running_or_notify_cancel()  # now it cannot be cancelled
 
     def run() -> None:
-        result, failure = None, None
         try:
-            result = summarize(job.previous, job.evicted)
+            outcome.set_result(summarize(previous, turns))
         except Exception as error:
-            failure = error
-        with suppress(RuntimeError):  # the loop was closed in the meantime
-            loop.call_soon_threadsafe(finish, result, failure)
+            outcome.set_exception(error)
 
     Thread(target=run, daemon=True, name="brim-summary").start()
-    return await done
+    return outcome

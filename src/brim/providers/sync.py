@@ -102,6 +102,14 @@ class Portal:
             if self._loop is not None and not self._loop.is_closed():
                 self.run(close())
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the caller runs in the portal's own thread."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
     def _get_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             # A forked child has the object but not the thread.
@@ -109,11 +117,7 @@ class Portal:
                 self._start()
             loop = self._loop
         assert loop is not None
-        try:
-            is_inside = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            is_inside = False
-        if is_inside:
+        if self.is_inside:
             raise RuntimeError(
                 "A coroutine in the portal cannot call the portal. Use await instead."
             )
