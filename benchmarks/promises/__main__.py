@@ -24,8 +24,8 @@ from benchmarks.promises.material import Conversation, generate, load_recorded
 from benchmarks.promises.progress import progress
 from benchmarks.promises.reference_server import TEMPLATE
 from brim.fitting.flow import CountMode
-from brim.providers import CalibrationStore
 from brim.providers.local import LocalServer, download_default
+from brim.storage.calibration_store import CalibrationStore
 
 
 class Promises:

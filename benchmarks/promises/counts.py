@@ -10,9 +10,9 @@ import brim
 from benchmarks.promises.material import Conversation
 from benchmarks.promises.reference_server import ReferenceServer
 from benchmarks.promises.replay import replay_requests
-from brim.providers import CalibrationStore
 from brim.providers.client import Client
 from brim.providers.local import LocalServer
+from brim.storage.calibration_store import CalibrationStore
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from benchmarks.promises.reference_server import ReferenceServer, TemplateReject
 from benchmarks.promises.replay import build_unfitted_body, replay_requests
 from brim.fitting.flow import CountMode
 from brim.fitting.plan import Request
-from brim.providers import CalibrationStore
 from brim.providers.client import Client
 from brim.providers.local import LocalServer
 from brim.session.session import get_driver
+from brim.storage.calibration_store import CalibrationStore
 from brim.wire.overflow import parse_overflow
 
 WINDOWS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)

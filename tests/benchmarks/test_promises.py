@@ -15,7 +15,7 @@ from benchmarks.promises.fitting import Fitting, Tally
 from benchmarks.promises.material import Conversation, generate
 from benchmarks.promises.reference_server import TEMPLATE
 from brim.fitting.flow import CountMode
-from brim.providers import CalibrationStore
+from brim.storage.calibration_store import CalibrationStore
 from tests.support.fixtures import LlamaWith
 
 

@@ -14,10 +14,10 @@ from aiohttp import web
 
 import brim
 from brim.fitting.flow import CountMode
-from brim.providers import CalibrationStore
 from brim.providers.local import LocalServer
 from brim.session.ledger import SpendingLimits
 from brim.session.session import get_driver
+from brim.storage.calibration_store import CalibrationStore
 from brim.wire.formats import FormatName
 from tests.support.fixtures import LlamaWith
 from tests.support.providers.scripted import Scripted, run, serving

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from brim.errors import InputError
-from brim.providers import Endpoint
+from brim.providers.endpoint import Endpoint
 from brim.providers.network import find_proxy
 from brim.providers.transport import default_headers
 
@@ -41,9 +41,9 @@ def test_each_format_has_its_path(format: Any, path: str) -> None:
     assert Endpoint("https://api.anthropic.com", format).chat_path == path
 
 
-def test_tokenize_is_outside_the_api_prefix_and_models_inside() -> None:
+def test_the_address_is_without_the_api_prefix_and_models_are_under_it() -> None:
     endpoint = Endpoint("http://h:1/v1/")
-    assert endpoint.beside("/tokenize") == "http://h:1/tokenize"
+    assert endpoint.url == "http://h:1"
     assert endpoint.under("/models") == "/v1/models"
 
 

@@ -19,9 +19,10 @@ import trustme
 import uvloop
 
 from brim.errors import ConnectionFailedError, ProviderTimeoutError, UnreachableError
-from brim.providers import Endpoint, Transport
 from brim.providers.connection_pool import Origin
+from brim.providers.endpoint import Endpoint
 from brim.providers.http_connection import Header, SendState, encode_headers, encode_request_head
+from brim.providers.transport import Transport
 
 T = TypeVar("T")
 

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from brim.errors import AuthenticationError, ContextLengthError, ProviderError
-from brim.providers import Endpoint, Portal, ServerCounter, ServerInfo, Transport
+from brim.providers.endpoint import Endpoint
 from brim.providers.local import LocalServer
-from brim.providers.server_counter import CountStates
+from brim.providers.server_counter import CountStates, ServerCounter
+from brim.providers.server_info import ServerInfo
+from brim.providers.sync import Portal
+from brim.providers.transport import Transport
 from brim.wire.formats import FormatName
 from tests.support.providers.scripted import run
 
@@ -81,7 +84,6 @@ def test_the_window_and_the_kind_are_reported(llama: LocalServer) -> None:
             server = ServerInfo(connection)
             window = await server.window_of("any")
             assert (window.tokens, window.kind) == (llama.window, "llama.cpp")
-            assert await server.kind() == "llama.cpp"
             assert len(await server.models()) == 1
 
     run(work())
@@ -185,7 +187,9 @@ def test_the_synchronous_client_works(llama: LocalServer) -> None:
 
 LEFT_OPEN = """
 import os, signal, sys, threading, time
-from brim.providers import Endpoint, Portal, Transport
+from brim.providers.endpoint import Endpoint
+from brim.providers.sync import Portal
+from brim.providers.transport import Transport
 
 portal, connection = Portal(), Transport(Endpoint(sys.argv[1], key=os.environ["KEY"]))
 body = {

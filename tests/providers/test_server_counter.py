@@ -12,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.providers import Endpoint, ServerCounter, Transport
 from brim.providers.count_methods import REQUESTS, TEXTS, CountMethod, CountSubject
-from brim.providers.server_counter import MAX_COUNTS, MAX_STATES, CountStates, validate_count
+from brim.providers.endpoint import Endpoint
+from brim.providers.server_counter import (
+    MAX_COUNTS,
+    MAX_STATES,
+    CountStates,
+    ServerCounter,
+    validate_count,
+)
+from brim.providers.transport import Transport
 from brim.wire.formats import FormatName
 from tests.support.providers.scripted import Handler, Scripted, by_path, in_turn, run, serving
 

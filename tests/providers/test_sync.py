@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from brim.providers import Portal
+from brim.providers.sync import Portal
 
 
 async def added(one: int, two: int) -> int:

@@ -27,10 +27,12 @@ from brim.errors import (
     ProviderTimeoutError,
     RateLimitError,
 )
-from brim.providers import Endpoint, Transport, http_connection
+from brim.providers import http_connection
+from brim.providers.endpoint import Endpoint
 from brim.providers.errors import parse_retry_after
 from brim.providers.http_connection import SendState
 from brim.providers.network import create_ssl_context
+from brim.providers.transport import Transport
 from tests.support.providers.scripted import Naps, by_path, in_turn, run, serving, speaking
 
 CHAT = "/v1/chat/completions"

@@ -26,7 +26,7 @@ from brim.errors import (
     RateLimitError,
     SpendingCapError,
 )
-from brim.providers.fallback import is_fallback_worthwhile
+from brim.providers.errors import is_fallback_worthwhile
 from brim.shell.model_clients import MAX_MATCHED_CHARS, Route, choose_route, fallback_for
 
 CONFIG = RoutingConfig(

@@ -19,11 +19,14 @@ import brim
 from benchmarks.promises.relay import Relay
 from brim.config import McpConfig
 from brim.messages import Call
-from brim.providers import CalibrationStore, Endpoint, Portal, Transport
+from brim.providers.endpoint import Endpoint
 from brim.providers.local import LocalServer
+from brim.providers.sync import Portal
+from brim.providers.transport import Transport
 from brim.session.session import get_driver
 from brim.shell.mcp import McpServers, Tool, ToolResult
 from brim.shell.mcp.tools import choose_tools
+from brim.storage.calibration_store import CalibrationStore
 from tests.support.fixtures import LlamaWith
 from tests.support.shell.driver import Home, home
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from brim.providers import CalibrationStore
-from brim.storage.calibration_store import MIGRATIONS, default_path
+from brim.storage.calibration_store import MIGRATIONS, CalibrationStore, default_path
 
 
 def test_saved_data_is_there_in_the_next_run(tmp_path: Path) -> None:

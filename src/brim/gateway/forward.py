@@ -18,7 +18,7 @@ from brim.gateway.errors import GatewayError
 from brim.gateway.fit_request import BodyAdditions, RequestFit
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.stream_monitor import StreamOpening, classify_error, mask_secret, secret_of
-from brim.providers.fallback import choose_fallback, is_server_failure
+from brim.providers.errors import choose_fallback, is_server_failure
 from brim.providers.http_connection import SendState
 from brim.providers.transport import MAX_ERROR_BYTES
 from brim.wire.overflow import parse_overflow

@@ -15,7 +15,9 @@ from brim.config import Config, UpstreamConfig
 from brim.errors import AuthenticationError, BrimError, InputError, ProviderError
 from brim.fitting.profile import ModelProfile
 from brim.gateway.routes import FLAG_UPSTREAM, UNKNOWN_WINDOW, is_pattern, match_rank
-from brim.providers import Endpoint, ServerInfo, Transport
+from brim.providers.endpoint import Endpoint
+from brim.providers.server_info import ServerInfo
+from brim.providers.transport import Transport
 from brim.tables import format_columns
 
 CheckState = Literal["ok", "warn", "bad"]

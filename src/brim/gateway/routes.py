@@ -27,9 +27,8 @@ from brim.gateway.errors import GatewayError
 from brim.gateway.fit_request import BodyAdditions
 from brim.gateway.headers import UpstreamHeaders
 from brim.providers.endpoint import Endpoint
-from brim.providers.profile_source import ProfileSource, apply_server_info
 from brim.providers.server_counter import ServerCounter
-from brim.providers.server_info import ServerInfo
+from brim.providers.server_info import ProfileSource, ServerInfo, apply_server_info
 from brim.providers.transport import Transport, credential_headers
 from brim.wire.formats import FORMATS, BodyFormat, FormatName
 

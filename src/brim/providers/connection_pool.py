@@ -9,8 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-import aiohappyeyeballs
-
 from brim.providers.http_connection import (
     BrokenConnectionError,
     HttpConnection,
@@ -180,6 +178,8 @@ class ConnectionPool:
         return connection
 
     async def _open_connection(self) -> HttpConnection:
+        import aiohappyeyeballs  # here: without the extra, `http_connection` says what to install
+
         loop = asyncio.get_running_loop()
         first = self._origin if self._proxy is None else Origin.parse(self._proxy.url)
         addresses = await loop.getaddrinfo(first.host, first.port, type=socket.SOCK_STREAM)

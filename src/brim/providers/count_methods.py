@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.wire.formats import ANTHROPIC, CHAT, REPLY_KEYS, RESPONSES
@@ -17,116 +17,80 @@ CountSubject = Literal["request", "text"]
 
 @dataclass(frozen=True, slots=True)
 class CountMethod:
-    """One way to count: a path, the fields to send, and how to read the count."""
+    """One way to count: a path, the fields to send, and where the count is."""
 
     name: str
     path: str
-    is_api_path: bool
+    result: str
+    """The field of the response with the count, or with a list of the tokens."""
+    fields: Collection[str] | None = None
+    """Fields of the request that are sent; None: all but those of streaming."""
+    fixed: Mapping[str, bool] = field(default_factory=dict)
+    text_field: str | None = None
+    """The field for plain text."""
+    is_api_path: bool = False
     """Whether the path is under `/v1`."""
-    build_body: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    read_tokens: Callable[[Any], object]
 
     def address(self, endpoint: Endpoint) -> str:
         return endpoint.under(self.path) if self.is_api_path else self.path
 
+    def build_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        if self.text_field is not None:
+            return {"model": body["model"], self.text_field: body["text"], **self.fixed}
+        if self.fields is None:
+            return {key: value for key, value in body.items() if key not in _STREAM_FIELDS}
+        return {**{key: body[key] for key in self.fields if key in body}, **self.fixed}
 
-def _without(*names: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    return lambda body: {key: value for key, value in body.items() if key not in names}
-
-
-def _only(*names: str, **fixed: Any) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    return lambda body: {key: body[key] for key in names if key in body} | fixed
-
-
-def _field(name: str) -> Callable[[Any], object]:
-    return lambda reply: reply.get(name) if isinstance(reply, Mapping) else None
-
-
-def _length(name: str) -> Callable[[Any], object]:
-    """Return a reader of the length of a list."""
-
-    def read(reply: Any) -> object:
-        items = reply.get(name) if isinstance(reply, Mapping) else None
-        return len(items) if isinstance(items, list) else None
-
-    return read
+    def read_tokens(self, response: object) -> object:
+        value = response.get(self.result) if isinstance(response, Mapping) else None
+        return len(value) if isinstance(value, list) else value
 
 
-_without_streaming = _without("stream", "stream_options")
+_STREAM_FIELDS: Final = ("stream", "stream_options")
 
 REQUESTS: Final[Mapping[FormatName, Sequence[CountMethod]]] = {
     "openai": (
-        CountMethod(
-            "llama.cpp",
-            CHAT.count_path,
-            is_api_path=True,
-            build_body=_without_streaming,
-            read_tokens=_field("input_tokens"),
-        ),
+        CountMethod("llama.cpp", CHAT.count_path, "input_tokens", is_api_path=True),
         CountMethod(
             "vLLM",
             "/tokenize",
-            is_api_path=False,
-            build_body=_only(
-                *("model", "messages", "tools", "chat_template", "chat_template_kwargs"),
-                add_generation_prompt=True,
-                add_special_tokens=False,
-            ),
-            read_tokens=_field("count"),
+            "count",
+            ("model", "messages", "tools", "chat_template", "chat_template_kwargs"),
+            {"add_generation_prompt": True, "add_special_tokens": False},
         ),
-        CountMethod(
-            "TGI",
-            "/chat_tokenize",
-            is_api_path=False,
-            build_body=_without_streaming,
-            read_tokens=_length("tokenize_response"),
-        ),
+        CountMethod("TGI", "/chat_tokenize", "tokenize_response"),
     ),
     "anthropic": (
         CountMethod(
             "Anthropic",
             ANTHROPIC.count_path,
-            is_api_path=True,
-            build_body=_only(
+            "input_tokens",
+            (
                 *("model", "messages", "system", "tools", "tool_choice", "thinking"),
                 *("mcp_servers", "output_config", "context_management", "cache_control"),
             ),
-            read_tokens=_field("input_tokens"),
+            is_api_path=True,
         ),
     ),
     "responses": (
         CountMethod(
             RESPONSES.title,
             RESPONSES.count_path,
-            is_api_path=True,
-            build_body=_only(
+            "input_tokens",
+            (
                 *("model", "input", "instructions", "tools", "tool_choice", "reasoning", "text"),
                 *("previous_response_id", "conversation", "parallel_tool_calls", "truncation"),
             ),
-            read_tokens=_field("input_tokens"),
+            is_api_path=True,
         ),
     ),
 }
 """Ways to count a complete request, in the order in which they are tried."""
 
 TEXTS: Final[Sequence[CountMethod]] = (
+    CountMethod("llama.cpp", "/tokenize", "tokens", text_field="content"),
     CountMethod(
-        "llama.cpp",
-        "/tokenize",
-        is_api_path=False,
-        build_body=lambda text: {"model": text["model"], "content": text["text"]},
-        read_tokens=_length("tokens"),
-    ),
-    CountMethod(
-        "vLLM",
-        "/tokenize",
-        is_api_path=False,
-        build_body=lambda text: {
-            "model": text["model"],
-            "prompt": text["text"],
-            "add_special_tokens": False,
-        },
-        read_tokens=_field("count"),
+        "vLLM", "/tokenize", "count", fixed={"add_special_tokens": False}, text_field="prompt"
     ),
 )
 """Ways to count plain text."""
@@ -136,8 +100,8 @@ HOSTS_WITHOUT_COUNTS: Final = frozenset(("api.openai.com", "api.anthropic.com", 
 
 UNCOUNTED_FIELDS: Final = frozenset(
     [
-        *("stream", "stream_options", "temperature", "top_p", "seed", "stop", "n", "user"),
-        *("metadata", *REPLY_KEYS),
+        *_STREAM_FIELDS,
+        *("temperature", "top_p", "seed", "stop", "n", "user", "metadata", *REPLY_KEYS),
     ]
 )
 """Fields that do not affect the count: requests that differ only in these have the same count."""

@@ -78,10 +78,6 @@ class Endpoint:
         """Return a path of the API: `/models` is `/v1/models`."""
         return self.prefix + path
 
-    def beside(self, path: str) -> str:
-        """Return the full address of a path outside the API: `/tokenize`, `/props`."""
-        return self.url + path
-
     def __str__(self) -> str:
         return self.url
 

@@ -1,4 +1,4 @@
-"""Error responses of servers as exceptions; no I/O.
+"""Error responses as exceptions, and whether a retry or another model may succeed; no I/O.
 
 Context-length errors are detected first, before the status is considered: some servers report
 them as 429 or 413, or inside a stream that began with 200.
@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from brim.errors import AuthenticationError, ContextLengthError, ProviderError, RateLimitError
+from brim.errors import (
+    AuthenticationError,
+    ContextLengthError,
+    InvalidResponseError,
+    LocalModelError,
+    ProviderError,
+    RateLimitError,
+)
 from brim.wire.overflow import parse_overflow
 from brim.wire.reply_parser import find_error_object
 
@@ -28,17 +35,14 @@ BODY_CHARS = 4_000
 
 RETRYABLE_STATUSES: Final = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 """Statuses after which the same request may succeed."""
+REQUEST_STATUSES: Final = frozenset((400, 411, 413, 415, 422))
+"""Statuses about the request itself, which another model would reject as well."""
 
 _INVALID_REQUEST = re.compile(
     r"(?i)jinja|chat[ _-]?template|roles must alternate|raise_exception|(?:not |un)supported"
 )
 """How servers that answer every error with 500 describe a request that can never succeed."""
 _FINAL_CODES: Final = frozenset(("insufficient_quota", "billing_hard_limit_reached"))
-_DELTA_METADATA: Final = frozenset(("role",))
-_OPENING_EVENTS: Final = frozenset(
-    ("message_start", "ping", "response.created", "response.in_progress", "response.queued")
-)
-"""Events that may precede a context-length error."""
 
 
 def error_from_response(
@@ -110,25 +114,6 @@ def _status_in(error: Mapping[str, Any]) -> int | None:
     return code if isinstance(code, int) and 400 <= code < 600 else None
 
 
-def has_content(event: Mapping[str, Any]) -> bool:
-    """Whether an event is more than the opening of a stream."""
-    if find_error_object(event) is not None or "prompt_progress" in event:
-        return True
-    if isinstance(choices := event.get("choices"), list):
-        return any(map(_has_delta, choices))
-    kind = event.get("type")
-    return not isinstance(kind, str) or kind not in _OPENING_EVENTS
-
-
-def _has_delta(choice: object) -> bool:
-    if not isinstance(choice, Mapping) or choice.get("finish_reason"):
-        return True
-    delta = choice.get("delta")
-    if not isinstance(delta, Mapping):
-        return True
-    return any(value for key, value in delta.items() if key not in _DELTA_METADATA)
-
-
 def is_retryable(error: ProviderError) -> bool:
     """Whether the same request may succeed a moment later."""
     if isinstance(error, ContextLengthError) or error.status not in RETRYABLE_STATUSES:
@@ -148,6 +133,32 @@ def is_invalid_request(error: ProviderError) -> bool:
     body = error.body
     text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
     return _INVALID_REQUEST.search(text) is not None
+
+
+def choose_fallback(failed: str, fallback: str | None, tried: Collection[str] = ()) -> str | None:
+    """Return the model to try after another one failed; None if there is none left to try."""
+    return None if fallback is None or fallback == failed or fallback in tried else fallback
+
+
+def is_fallback_worthwhile(error: BaseException) -> bool:
+    """Return whether another model may succeed where one failed with this error.
+
+    After a context-length error the request has been trimmed already; a larger window helps.
+    """
+    if isinstance(error, ContextLengthError | InvalidResponseError | LocalModelError):
+        return True
+    return isinstance(error, ProviderError) and is_server_failure(error.status)
+
+
+def is_server_failure(status: int | None, *, owns_access: bool = True) -> bool:
+    """Return whether a status (None: no response) is the server's failure, not the request's.
+
+    A rejected key or an unknown model is a failure of the server's configuration if that is ours
+    (`owns_access`). A gateway relays it: the key and the model's name may be the client's.
+    """
+    if status is None or status in RETRYABLE_STATUSES:
+        return True
+    return owns_access and status not in REQUEST_STATUSES
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:

@@ -1,5 +1,7 @@
 """ServerInfo: what a model server reports: its kind, its models and their context windows.
 
+ProfileSource: completes the profile of a model with that and with its saved calibration.
+
 The window of a model card does not matter, only the window that the running server provides.
 """
 
@@ -19,10 +21,13 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
+from brim.fitting.calibration import UNCALIBRATED, Calibration
 
 if TYPE_CHECKING:
+    from brim.fitting.profile import ModelProfile
     from brim.providers.endpoint import Endpoint
     from brim.providers.transport import Transport
+    from brim.storage.calibration_store import CalibrationStore
 
 ServerKind = Literal[
     "llama.cpp",
@@ -103,12 +108,6 @@ class ServerInfo:
         listing = await self._list_models(retries=None, timeout=None, headers=headers)
         return [str(model["id"]) for model in listing.models if model.get("id")]
 
-    async def kind(self) -> ServerKind:
-        """Return which server this is."""
-        if self._kind is None:
-            await self.window_of("")
-        return self._kind or "unknown"
-
     async def window_of(self, model: str, headers: Mapping[str, str] | None = None) -> Window:
         """Return the window of a model at the running server; it is the same for every client."""
         known = self._windows.get(model)
@@ -120,13 +119,9 @@ class ServerInfo:
             self._windows.popitem(last=False)
         return window
 
-    def forget(self, model: str | None = None) -> None:
+    def forget(self, model: str) -> None:
         """Query the server again at the next use, for example after it was restarted."""
-        if model is None:
-            self._windows.clear()
-            self._kind = None
-        else:
-            self._windows.pop(model, None)
+        self._windows.pop(model, None)
 
     async def _query_window(self, model: str, headers: Mapping[str, str] | None) -> Window:
         host = self.transport.endpoint.host
@@ -305,4 +300,50 @@ def detect_truncation(kind: str, window: int | None, counted: int, reported: int
         f"The server reports {reported:,} tokens for a prompt of about {counted:,}: it probably "
         f"truncated the prompt to its window of {window:,}. Load the model with a larger window "
         f"(Ollama: num_ctx), or set the window to {window:,}."
+    )
+
+
+class ProfileSource:
+    """Completes the profiles of one server's models, and saves their calibrations."""
+
+    def __init__(self, server: ServerInfo, store: CalibrationStore) -> None:
+        self.server = server
+        self.store = store
+        self._saved: dict[str, Calibration] = {}
+        """The calibration of each model, as it was last read or written."""
+
+    def load(self, model: str) -> Calibration:
+        """Return the saved calibration of a model."""
+        if model not in self._saved:
+            self._saved[model] = self._read(model)
+        return self._saved[model]
+
+    def save(self, model: str, calibration: Calibration) -> Calibration:
+        """Save a calibration that has changed, and return it as saved.
+
+        If another process has recorded a smaller window meanwhile, that one is kept.
+        """
+        saved = self._saved.get(model, UNCALIBRATED)
+        if calibration == saved:
+            return calibration
+        if (found := self._read(model)) != saved:
+            calibration = calibration.with_smaller_window(found)
+        self._saved[model] = calibration
+        self.store.save(self._url, model, calibration.to_dict())
+        return calibration
+
+    def _read(self, model: str) -> Calibration:
+        return Calibration.from_dict(self.store.load(self._url, model))
+
+    @property
+    def _url(self) -> str:
+        return self.server.transport.endpoint.url
+
+
+def apply_server_info(profile: ModelProfile, window: Window) -> ModelProfile:
+    """Return the profile with what its server says: its window, and whether it is self-hosted."""
+    return profile.with_server(
+        window.tokens,
+        least_reply=MIN_REPLY_TOKENS.get(window.kind, 0),
+        is_local=window.kind in SELF_HOSTED,
     )

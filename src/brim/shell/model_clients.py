@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.config import Config, ModelConfig
 from brim.fitting.profile import ModelProfile
-from brim.providers.fallback import choose_fallback
+from brim.providers.errors import choose_fallback
 from brim.providers.from_config import LOCAL, ModelChoice, choose_model, open_client, server_name
 from brim.session.driver import ASSUMED_WINDOW
 from brim.session.session import Session, get_driver

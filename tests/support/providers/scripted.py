@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from brim.providers import Endpoint, Transport
+from brim.providers.endpoint import Endpoint
+from brim.providers.transport import Transport
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
 from time import monotonic
-from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from brim.errors import InputError, LocalModelError
@@ -130,12 +129,7 @@ class LocalServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -17,8 +17,11 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
-from brim.providers import CountSupport, Endpoint, Portal, ServerCounter, ServerInfo, Transport
-from brim.providers.server_counter import CountStates
+from brim.providers.endpoint import Endpoint
+from brim.providers.server_counter import CountStates, CountSupport, ServerCounter
+from brim.providers.server_info import ServerInfo
+from brim.providers.sync import Portal
+from brim.providers.transport import Transport
 from brim.shell.setup import CheckResult, CheckState
 from brim.wire.formats import FORMATS
 
