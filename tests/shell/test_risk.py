@@ -1,9 +1,10 @@
-"""Destructive commands are found, however they are wrapped; everyday commands are left alone."""
+"""Commands are read-only, destructive or neither, however they are wrapped."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import time
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,15 +14,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from brim.shell.risk import Assessment, assess
-from brim.shell.risk.wrappers import SUBCOMMANDS, WRAPPERS
+from brim.shell.risk import Assessment, Risk, assess
+from brim.shell.risk.calls import command_table
 
-TABLE: Final = tomllib.loads((Path(__file__).parent / "data" / "danger.toml").read_text("utf-8"))
-DESTRUCTIVE: Final = [line for lines in TABLE["destructive"].values() for line in lines]
-HARMLESS: Final = [line for lines in TABLE["harmless"].values() for line in lines]
+DATA: Final = Path(__file__).parent / "data"
+TABLE: Final = tomllib.loads((DATA / "danger.toml").read_text("utf-8"))
+
+
+def lines(name: str) -> list[str]:
+    return [line for group in TABLE[name].values() for line in group]
+
+
+DESTRUCTIVE: Final = lines("destructive")
+ASKED: Final = lines("asked")
+HARMLESS: Final = lines("harmless")
+READ_ONLY: Final = lines("read_only")
 ALIASES: Final = {"ll": "ls -l", "nuke": "rm -rf", "gs": "git status"}
-MOST_ASKED: Final = 0.05
-"""Of the harmless lines, how many may be asked about."""
+MOST_DESTRUCTIVE: Final = 0.05
+"""Of the harmless lines, how many may count as destructive."""
+MOST_ASKED: Final = 0.02
+"""Of the read-only lines, how many may be asked about."""
 FILES: Final = (
     "notes.txt", "data.csv", "src/main.py", "docs/guide.md", "backup/notes.txt", "script.sh",
     "image.iso",
@@ -67,7 +79,10 @@ def judged(line: str, place: Path, **more: str) -> Assessment:
         "HOME": str(home), "SHELL": "/bin/bash", "EMPTY": "", "TARGET": "notes.txt", "TOOL": "rm",
         "LIST": "rm -rf src", "NAME": "world", **more,
     }  # fmt: skip
-    return assess(line, variables=variables, folder=place, home=home, aliases=ALIASES)
+    return assess(
+        line, variables=variables, folder=place, home=home, aliases=ALIASES, project=place,
+        since=time.time() + 1,
+    )  # fmt: skip
 
 
 def passed(lines: list[str], place: Path) -> list[str]:
@@ -83,18 +98,29 @@ def whys(line: str, place: Path, **more: str) -> str:
 
 
 def test_the_table_is_large() -> None:
-    assert len(DESTRUCTIVE) >= 170
-    assert len(HARMLESS) >= 130
-    assert len(set(DESTRUCTIVE + HARMLESS)) == len(DESTRUCTIVE) + len(HARMLESS)
+    every = DESTRUCTIVE + ASKED + HARMLESS + READ_ONLY
+    assert len(DESTRUCTIVE) >= 1_700
+    assert len(HARMLESS) >= 500
+    assert len(READ_ONLY) >= 300
+    assert len(set(every)) == len(every)
 
 
 def test_no_destructive_line_passes(place: Path) -> None:
     assert passed(DESTRUCTIVE, place) == []
 
 
-def test_few_harmless_lines_are_asked_about(place: Path) -> None:
-    found = asked(HARMLESS, place)
-    assert len(found) <= MOST_ASKED * len(HARMLESS), found
+def test_no_line_that_can_destroy_is_read_only(place: Path) -> None:
+    assert [line for line in DESTRUCTIVE + ASKED if judged(line, place).is_read_only] == []
+
+
+def test_few_harmless_lines_count_as_destructive(place: Path) -> None:
+    found = asked(HARMLESS + READ_ONLY, place)
+    assert len(found) <= MOST_DESTRUCTIVE * len(HARMLESS), found
+
+
+def test_few_read_only_lines_are_asked_about(place: Path) -> None:
+    found = [line for line in READ_ONLY if not judged(line, place).is_read_only]
+    assert len(found) <= MOST_ASKED * len(READ_ONLY), found
 
 
 @pytest.mark.parametrize("name", WRAPS)
@@ -103,9 +129,19 @@ def test_a_wrapped_destructive_line_stays_destructive(name: str, place: Path) ->
 
 
 @pytest.mark.parametrize("name", WRAPS)
+def test_a_wrapped_line_that_can_destroy_is_not_read_only(name: str, place: Path) -> None:
+    wrapped = [WRAPS[name](line) for line in ASKED]
+    assert [line for line in wrapped if judged(line, place).is_read_only] == []
+
+
+@pytest.mark.parametrize("name", [name for name in WRAPS if name != "pipe"])
 def test_a_wrapped_harmless_line_stays_harmless(name: str, place: Path) -> None:
     found = asked([WRAPS[name](line) for line in HARMLESS], place)
-    assert len(found) <= MOST_ASKED * len(HARMLESS), found
+    assert len(found) <= MOST_DESTRUCTIVE * len(HARMLESS), found
+
+
+def test_what_is_piped_into_a_shell_is_always_destructive(place: Path) -> None:
+    assert passed([WRAPS["pipe"](line) for line in HARMLESS + READ_ONLY], place) == []
 
 
 def test_sudo_hides_nothing(place: Path) -> None:
@@ -115,16 +151,17 @@ def test_sudo_hides_nothing(place: Path) -> None:
 
 
 def test_no_wrapper_of_the_table_hides_its_command(place: Path) -> None:
-    named = [(name, wrapper) for name, wrapper in WRAPPERS.items()]
-    named += [(" ".join(words).strip(), wrapper) for words, wrapper in SUBCOMMANDS.items()]
-    lines = [
-        f"{name} {'1 ' * wrapper.skips}{command}"
-        for name, wrapper in named
-        if wrapper.takes_words and not wrapper.each
+    found = [
+        f"{name} {sub} {'1 ' * ('skip1' in traits)}{'1 1 ' * ('skip2' in traits)}{command}"
+        for name, wrappers in command_table().wrappers.items()
+        for wrapper in wrappers
+        for traits in [wrapper.exceptions]
+        if "alone" not in traits and "each" not in traits
+        for sub in (wrapper.subcommands[0] if wrapper.subcommands else [""])
         for command in ("rm notes.txt", "rm -v -c -x notes.txt", "git reset --hard", "sudo reboot")
     ]
-    assert len(lines) > 300
-    assert passed(lines, place) == []
+    assert len(found) > 300
+    assert passed(found, place) == []
 
 
 def test_each_finding_says_what_it_is_about(place: Path) -> None:
@@ -133,7 +170,7 @@ def test_each_finding_says_what_it_is_about(place: Path) -> None:
             assert finding.why.strip()
             assert finding.text.strip() or not line.strip()
             assert not re.search(r"[\ue000-\ue00f]", finding.text + finding.why), line
-            assert "could not be judged" not in finding.why, line
+            assert "could not be assessed" not in finding.why, line
 
 
 @pytest.mark.parametrize(
@@ -175,7 +212,7 @@ def test_an_empty_or_missing_file_can_be_written(place: Path) -> None:
 
 def test_nothing_is_run_or_changed(place: Path) -> None:
     before = sorted((str(path), path.stat().st_mtime_ns) for path in place.parent.rglob("*"))
-    for line in DESTRUCTIVE + HARMLESS:
+    for line in DESTRUCTIVE + HARMLESS + READ_ONLY:
         judged(line, place)
     after = sorted((str(path), path.stat().st_mtime_ns) for path in place.parent.rglob("*"))
     assert after == before
@@ -201,7 +238,7 @@ def test_what_is_nested_too_deep_is_asked_about(kind: str, count: int, place: Pa
     start, end = NESTS[kind]
     verdict = judged(f"{start * count}rm x{end * count}", place)
     assert verdict.is_destructive or kind in ("braces", "defaults")
-    assert "could not be judged" not in str(verdict)
+    assert "could not be assessed" not in str(verdict)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +257,7 @@ def test_what_is_nested_too_deep_is_asked_about(kind: str, count: int, place: Pa
 def test_a_huge_line_is_judged(line: str, place: Path) -> None:
     verdict = judged(line, place)
     assert verdict.is_destructive or len(line) <= 16_384
-    assert "could not be judged" not in str(verdict)
+    assert "could not be assessed" not in str(verdict)
 
 
 PIECES: Final = st.sampled_from([
@@ -240,7 +277,7 @@ PIECES: Final = st.sampled_from([
 @given(st.one_of(st.lists(PIECES, max_size=40).map("".join), st.text(max_size=200)))
 def test_any_text_is_judged(place: Path, text: str) -> None:
     verdict = judged(text, place)
-    assert "could not be judged" not in str(verdict)
+    assert "could not be assessed" not in str(verdict)
 
 
 @settings(

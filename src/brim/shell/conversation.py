@@ -45,6 +45,11 @@ class SavedConversation:
         """The internal interface of the session."""
         return get_driver(self.session)
 
+    @property
+    def created(self) -> float:
+        """When it began, in seconds since the epoch."""
+        return self.log.find(self.name).created
+
     def add_message(self, text: str) -> None:
         """Add a message of the user, with the command output that waits for it."""
         self.session.user(text)

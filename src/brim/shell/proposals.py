@@ -101,8 +101,7 @@ def _choose_command(shell: Shell, command: str, *, autonomous: bool, asks: bool)
     while True:
         assessment = assess_risk(shell, command)
         _show(shell, command, assessment)
-        allowed = autonomous or shell.options.yes or shell.approvals.rules.allows_command(command)
-        if allowed and not asks and not assessment.is_destructive:
+        if not asks and _is_allowed(shell, command, assessment, autonomous=autonomous):
             return command
         answer = _ask_user(shell, command, assessment)
         shell.record(
@@ -131,6 +130,16 @@ def _choose_command(shell: Shell, command: str, *, autonomous: bool, asks: bool)
                 return command
 
 
+def _is_allowed(
+    shell: Shell, command: str, assessment: Assessment, *, autonomous: bool
+) -> bool:
+    """Return whether a command runs without a question."""
+    if assessment.is_destructive or assessment.is_read_only:
+        return assessment.is_read_only
+    is_ruled = shell.approvals.rules.allows_command(command) and not assessment.runs_changed_file
+    return autonomous or shell.options.yes or is_ruled
+
+
 def assess_risk(shell: Shell, command: str) -> Assessment:
     """Assess a command with the current variables, aliases and folder of the user's shell."""
     terminal = shell.terminal
@@ -139,6 +148,9 @@ def assess_risk(shell: Shell, command: str) -> Assessment:
         variables=terminal.variables(),
         folder=terminal.folder,
         aliases=terminal.aliases(),
+        functions=terminal.functions(),
+        project=shell.project.root,
+        since=shell.conversation.created,
     )
 
 

@@ -1,24 +1,42 @@
-"""Risk assessment: whether a shell command could destroy something.
+"""Risk assessment: whether a shell command only reads, destroys something, or does anything else.
 
-The command is parsed and followed as a shell would run it: words are expanded, variables are
-tracked, and wrappers (sudo, xargs, sh -c, ssh) and substitutions are resolved. Nothing is ever run,
-and a command that cannot be parsed counts as destructive. `rules` holds the tables of destructive
-programs; `wrappers` and `inline_code` cover programs that run something else.
+The command is parsed, its words are expanded, and every simple command in it is looked up in a
+table (`brim/data/commands.toml`). Wrappers (sudo, xargs, sh -c, ssh), substitutions, aliases and
+the files that a command runs are followed. Nothing is ever run. *Read-only* needs a known program
+with known options; a command that cannot be parsed counts as destructive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from brim.shell.risk.findings import Assessment, Finding
+from brim.shell.risk.review import Finding, Risk
 
-__all__ = ["Assessment", "Finding", "assess"]
+__all__ = ["Assessment", "Finding", "Risk", "assess"]
 
-LONGEST_SHOWN: Final = 300
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What a command may do, with the parts that need a typed yes."""
+
+    risk: Risk
+    findings: tuple[Finding, ...] = ()
+    runs_changed_file: bool = False
+    """Whether it runs a file that may have been changed in this conversation."""
+
+    @property
+    def is_destructive(self) -> bool:
+        return self.risk is Risk.DESTRUCTIVE
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.risk is Risk.READ_ONLY
 
 
 def assess(
@@ -28,28 +46,31 @@ def assess(
     folder: Path,
     home: Path | None = None,
     aliases: Mapping[str, str] = _NONE,
+    functions: frozenset[str] = frozenset(),
+    project: Path | None = None,
+    since: float | None = None,
 ) -> Assessment:
-    """Return the parts of a command that need a typed yes.
+    """Return what a command may do.
 
-    `variables` are those of the user's shell, exported or not; a missing variable is empty.
+    `variables` are those of the user's shell, exported or not; a missing variable is empty. Files
+    in `project`, and those that changed after `since`, may have been written by the model. Without
+    `since`, no file that is run counts as read-only.
     """
-    from brim.shell.risk.findings import FindingLog, LimitReachedError
-    from brim.shell.risk.interpreter import Interpreter
-    from brim.shell.risk.shell_state import ShellState
-    from brim.shell.risk.syntax import clean
+    from brim.shell.risk.places import Places
+    from brim.shell.risk.review import LimitReachedError, Review, ReviewLog, ShellNames
+    from brim.shell.risk.words import clean
 
-    text, log = clean(command), FindingLog()
-    known: dict[str, tuple[str, ...]] = {name: (clean(value),) for name, value in variables.items()}
-    scope = ShellState(
-        known, {name: clean(value) for name, value in aliases.items()}, (folder,), home
-    )
+    text, log = clean(command), ReviewLog()
+    known = {"PWD": str(folder)} | {name: clean(value) for name, value in variables.items()}
+    places = Places((folder,), home or Path(known.get("HOME") or "/"), project, since)
+    names = ShellNames(known, {k: clean(v) for k, v in aliases.items()}, functions)
     try:
-        Interpreter(log, scope).script(text, text)
-        for name, body, where in list(log.pending.values()):
-            Interpreter(log, where).uncalled(name, body)
+        Review(log, names, places, text).script(text, text)
     except LimitReachedError:
         pass
     except Exception as error:  # an internal error must not let a command through
-        why = f"it could not be assessed ({type(error).__name__})"
-        log.findings[Finding(text[:LONGEST_SHOWN], why)] = None
-    return Assessment(tuple(log.findings))
+        log.findings[Finding(text[:300], f"it could not be assessed ({type(error).__name__})")] = (
+            None
+        )
+        log.risk = Risk.DESTRUCTIVE
+    return Assessment(log.risk, tuple(log.findings), log.runs_changed_file)

@@ -72,6 +72,7 @@ class PosixDialect:
     jobs = "jobs"
     names = "\\alias"
     aliases = "\\alias"
+    functions = "\\:"
     parse_arguments: tuple[str, ...] = ()
     """Arguments to skip start files when a command is only parsed."""
     variables = "\\set"
@@ -185,6 +186,7 @@ class BashDialect(PosixDialect):
     jobs = "jobs -s"
     names = "\\builtin compgen -abk -A function"
     aliases = "\\builtin alias -p"
+    functions = "\\builtin compgen -A function"
     variables = (
         f"\\builtin compgen -v | while IFS= \\builtin read -r {OWN}each; do "
         f'\\builtin printf \'%s\\0%s\\0\' "${OWN}each" "${{!{OWN}each-}}"; done'
@@ -278,6 +280,7 @@ class ZshDialect(PosixDialect):
     jobs = "jobs -s"
     names = "\\builtin print -rl -- ${(k)aliases} ${(k)functions} ${(k)builtins} ${(k)reswords}"
     aliases = "\\builtin printf '%s\\0' \"${(@kv)aliases}\""
+    functions = "\\builtin print -rl -- ${(k)functions}"
     # Without associative arrays (the history is one) and zero bytes (IFS has one).
     variables = (
         f"for {OWN}each in ${{(k)parameters}}; do "

@@ -139,6 +139,10 @@ class UserShell:
     def aliases(self) -> Mapping[str, str]:
         return MappingProxyType(self._dialect.read_aliases(self._query(self._dialect.aliases)))
 
+    def functions(self) -> frozenset[str]:
+        """Return the names of the functions; empty if the shell cannot list them."""
+        return frozenset(self._query(self._dialect.functions).split())
+
     def variables(self) -> Mapping[str, str]:
         """Return all variables, exported or not; arrays by their first element."""
         found = self._dialect.read_variables(self._query(self._dialect.variables))

@@ -1,0 +1,330 @@
+"""One program with its arguments, and the table of what programs do."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from brim.shell.risk.words import UNKNOWN, Word, plain
+
+if TYPE_CHECKING:
+    from brim.shell.risk.places import Places
+
+_GUARD_LETTERS: Final = frozenset("abdfhilnpqrstuvxzLPRTVX0123456789")
+"""Letters that may share a dash with an option that makes a call harmless."""
+_GIT_VALUED: Final = frozenset((
+    "-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env",
+))  # fmt: skip
+_VERB: Final = re.compile(
+    r"(?:[\w-]*[:_-])?(?:delete|destroy|drop|purge|terminate|rm|remove|uninstall|wipe|erase|nuke"
+    r"|del|rmdir|unlink|flush|flushall|truncate|reset|fresh|rollback|downgrade)(?:[:_-][\w-]*)?"
+)
+_VERB_OPTIONS: Final = frozenset((
+    "--delete", "--destroy", "--purge", "--wipe", "--erase", "--drop", "--force-reset",
+    "--unregister", "--delete-all",
+))  # fmt: skip
+_CLOUD_VERB: Final = re.compile(
+    r"(?:[\w-]*:)?(delete|terminate|remove|destroy|purge|deregister|stop|reset|revoke|detach"
+    r"|disable|rm|rb|del|mv)([-:].*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCall:
+    """One program with its arguments and its standard input."""
+
+    name: str
+    words: tuple[Word, ...]
+    places: Places
+    stdin: str | None = None
+    """The standard input as far as it is known; None for the terminal."""
+
+    @property
+    def texts(self) -> list[str]:
+        return [word.text for word in self.words]
+
+    def options(self) -> Iterator[str]:
+        """Yield every argument before `--` that begins with a dash."""
+        for text in self.texts:
+            if text == "--":
+                return
+            if text.startswith("-") and len(text) > 1:
+                yield plain(text)
+
+    def has(self, *flags: str) -> bool:
+        """Return whether an option is given: `-f` also in `-rf`, `--force` also abbreviated.
+
+        Flags without a dash are words; a final `*` matches any end.
+        """
+        options, words = list(self.options()), [plain(text) for text in self.texts]
+        return any(
+            any(_is_flag(option, flag) for option in options)
+            if flag.startswith("-")
+            else any(fnmatchcase(word, flag) for word in words)
+            for flag in flags
+        )
+
+    def is_guarded(self, *flags: str) -> bool:
+        """Return whether an option makes the call harmless.
+
+        Stricter than `has`: the letter must not be part of the value of another option.
+        """
+        for option in (*self.options(), *(t for t in map(plain, self.texts) if t[:1] != "-")):
+            if any(fnmatchcase(option.partition("=")[0], flag) for flag in flags):
+                return True
+            letters = {flag[1] for flag in flags if re.fullmatch(r"-\w", flag)}
+            if (
+                re.fullmatch(r"-\w+", option)
+                and letters & set(option)
+                and (set(option[1:]) <= _GUARD_LETTERS | letters)
+            ):
+                return True
+        return False
+
+    def value(self, *flags: str) -> str | None:
+        """Return the value of the last of these options."""
+        return next(reversed(self.values(*flags)), None)
+
+    def values(self, *flags: str) -> list[str]:
+        """Return the values of these options: `-o x`, `-ox`, `--out x`, `--out=x`."""
+        found, texts = [], self.texts
+        for at, text in enumerate(texts):
+            following = texts[at + 1] if at + 1 < len(texts) else UNKNOWN
+            values = (_value(plain(text), flag, following) for flag in flags)
+            found += [value for value in values if value is not None]
+        return found
+
+    def operands(self, *valued: str) -> list[str]:
+        """Return the arguments that are neither options nor values of the `valued` options."""
+        found: list[str] = []
+        texts = iter(self.texts)
+        for text in texts:
+            if text == "--":
+                return [*found, *texts]
+            if not text.startswith("-") or text == "-":
+                found.append(text)
+            elif any(_takes_next(text, flag) for flag in valued):
+                next(texts, None)
+        return found
+
+    def after(self, count: int) -> ProgramCall:
+        """Return the same program without its first arguments."""
+        return ProgramCall(self.name, self.words[count:], self.places, self.stdin)
+
+    def subcommand_positions(self) -> Iterator[int]:
+        """Yield where the subcommand may be: a word after an option may be the option's value."""
+        is_git, skip = self.name == "git", False
+        for at, text in enumerate(self.texts):
+            if skip or text.startswith("-"):
+                skip = is_git and not skip and text in _GIT_VALUED
+                if text in ("--version", "-s", "-br"):
+                    yield at
+                continue
+            yield at
+            before = self.texts[at - 1] if at else ""
+            if is_git or not before.startswith("-") or "=" in before:
+                return
+
+
+def _is_flag(option: str, flag: str) -> bool:
+    if flag.endswith("*"):
+        return option.startswith(flag[:-1])
+    if flag.startswith("--"):
+        name = option.partition("=")[0]
+        return flag in (option, name) or (
+            len(name) > 3 and "=" not in flag and flag.startswith(name)
+        )
+    if option.startswith("--"):
+        return False
+    return option == flag or (len(flag) == 2 and flag[1] in option[1:])
+
+
+def _value(text: str, flag: str, following: str) -> str | None:
+    if text == flag:
+        return following
+    if flag.startswith("--"):
+        name, equals, value = text.partition("=")
+        return value if equals and _is_flag(name, flag) else None
+    if text.startswith("--") or not text.startswith("-"):
+        return None
+    if len(flag) == 2 and flag[1] in text[1:]:
+        return text[1:].partition(flag[1])[2] or following
+    return None
+
+
+def _takes_next(text: str, flag: str) -> bool:
+    if flag.startswith("--") or text == flag:
+        return text == flag
+    return len(flag) == 2 and not text.startswith("--") and text.endswith(flag[1])
+
+
+# The table
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRule:
+    """One rule of the table: `programs subcommands =operands : options ! exceptions`."""
+
+    programs: tuple[str, ...]
+    subcommands: tuple[tuple[str, ...], ...] = ()
+    most_operands: int | None = None
+    options: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> CommandRule:
+        head, _, unless = text.partition(" ! ")
+        head, _, options = f"{head} ".partition(" : ")
+        names, *subs = head.split()
+        limit = next((int(sub[1:]) for sub in subs if re.fullmatch(r"=\d", sub)), None)
+        steps = [tuple(sub.split("|")) for sub in subs if not re.fullmatch(r"=\d", sub)]
+        return cls(
+            tuple(names.split(",")), tuple(steps), limit, tuple(options.split()),
+            tuple(unless.split()),
+        )  # fmt: skip
+
+    def find(self, call: ProgramCall) -> ProgramCall | None:
+        """Return the call without its subcommands; None if they are others."""
+        found: ProgramCall | None = call
+        for step in self.subcommands:
+            if found is None:
+                return None
+            texts = found.texts
+            positions = (
+                at for at in found.subcommand_positions()
+                if any(fnmatchcase(plain(texts[at]), name) for name in step)
+            )  # fmt: skip
+            at = next(positions, None)
+            found = None if at is None else found.after(at + 1)
+        return found
+
+    def is_destructive(self, call: ProgramCall) -> bool:
+        rest = self.find(call)
+        if rest is None or (self.options and not rest.has(*self.options)):
+            return False
+        return not (self.exceptions and call.is_guarded(*self.exceptions))
+
+    def is_read_only(self, call: ProgramCall) -> bool:
+        rest = self.find(call)
+        if rest is None or (self.options and not rest.is_guarded(*self.options)):
+            return False
+        if self.most_operands is not None and len(rest.operands()) > self.most_operands:
+            return False
+        return not (self.exceptions and call.has(*self.exceptions))
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTable:
+    """What programs do, as data."""
+
+    any_options: frozenset[str]
+    """Programs without an option that writes a file or runs a program."""
+    read_only: Mapping[str, Sequence[CommandRule]]
+    destructive: Mapping[str, Sequence[tuple[CommandRule, str]]]
+    tools: frozenset[str]
+    """Other programs whose `--help` and `--version` are read-only."""
+    outputs: Mapping[str, Sequence[str]]
+    """The options of a program that name an output file."""
+    wrappers: Mapping[str, Sequence[CommandRule]]
+    """Programs that run others; the exceptions of a rule are its traits."""
+    names: Mapping[str, frozenset[str]]
+    variables: Mapping[str, Sequence[str]]
+    languages: Mapping[str, Mapping[str, str]]
+    """The languages by the names of their interpreters, each with its own `language`."""
+
+
+@cache
+def command_table() -> CommandTable:
+    """Return the table; it is read once."""
+    data = tomllib.loads(files("brim.data").joinpath("commands.toml").read_text("utf-8"))
+    destructive: dict[str, list[tuple[CommandRule, str]]] = {}
+    for why, texts in data["destructive"].items():
+        for name, rules in _by_program(texts).items():
+            destructive.setdefault(name, []).extend((rule, why) for rule in rules)
+    outputs: dict[str, list[str]] = {}
+    for flags, programs in data["outputs"].items():
+        for name in programs.split():
+            outputs.setdefault(name, []).extend(flags.split())
+    return CommandTable(
+        any_options=frozenset(data["read_only"]["any"].split()),
+        read_only=_by_program(data["read_only"]["rules"]),
+        destructive=destructive,
+        tools=frozenset(data["read_only"]["tools"].split()),
+        outputs=outputs,
+        wrappers=_by_program(data["wrappers"]["rules"]),
+        names={key: frozenset(text.split()) for key, text in data["names"].items()},
+        variables={key: text.split() for key, text in data["variables"].items()},
+        languages={
+            name: {**entry, "language": language}
+            for language, entry in data["languages"].items()
+            for name in (language, *entry.get("names", "").split())
+        },
+    )
+
+
+def _by_program(texts: Sequence[str]) -> dict[str, list[CommandRule]]:
+    found: dict[str, list[CommandRule]] = {}
+    for rule in map(CommandRule.parse, texts):
+        for name in rule.programs:
+            found.setdefault(name, []).append(rule)
+    return found
+
+
+def language_of(name: str) -> Mapping[str, str] | None:
+    """Return the language that a program interprets: python for python3.12."""
+    languages = command_table().languages
+    match = re.fullmatch(r"([a-z]+?)(?:[\d.]+\w?)?", name)
+    return languages.get(name) or (languages.get(match[1]) if match else None)
+
+
+def why_by_table(call: ProgramCall) -> str | None:
+    """Return why the table calls this destructive; None if it does not."""
+    table = command_table().destructive
+    if is_help(call):
+        return None
+    for rule, why in table.get(call.name, ()):
+        if rule.is_destructive(call):
+            return why
+    patterns = (name for name in table if name.endswith("*") and fnmatchcase(call.name, name))
+    return next((table[name][0][1] for name in patterns), None) or _why_verb(call)
+
+
+def _why_verb(call: ProgramCall) -> str | None:
+    """Return a reason if a destructive verb is among the first arguments of an unknown program."""
+    table = command_table()
+    operands = [plain(text).lower() for text in call.operands()]
+    wrappers = table.wrappers.get(call.name, ())
+    if call.name in table.names["clouds"]:
+        verb = next((text for text in operands[:6] if _CLOUD_VERB.fullmatch(text)), None)
+    elif call.name in table.names["readers"] or any(not rule.subcommands for rule in wrappers):
+        return None
+    else:
+        verb = next((text for text in operands[:2] if _VERB.fullmatch(text)), None)
+        verb = verb or next((option for option in call.options() if option in _VERB_OPTIONS), None)
+    return f"runs {call.name} {verb}" if verb else None
+
+
+def is_help(call: ProgramCall) -> bool:
+    """Return whether the call only prints help or a version."""
+    *words, last = call.texts or [""]
+    are_names = all(re.fullmatch(r"\w[\w-]*", word) for word in words)
+    return last in ("--help", "--version") and len(words) <= 2 and are_names
+
+
+def is_read_only_by_table(call: ProgramCall) -> bool:
+    """Return whether the table calls this read-only."""
+    table = command_table()
+    rules = table.read_only.get(call.name, ())
+    is_listed = bool(rules) or call.name in table.any_options or call.name in table.tools
+    if is_help(call) and (is_listed or call.name in table.names["readers"]):
+        return True
+    if call.name in table.any_options:
+        return True
+    is_dynamic = any(text.startswith(UNKNOWN) for text in call.texts)
+    return not is_dynamic and any(rule.is_read_only(call) for rule in rules)

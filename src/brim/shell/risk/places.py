@@ -1,0 +1,246 @@
+"""The file system under the words of a command: read only, with bounds."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from brim.shell.risk.words import display, is_known, is_pattern, plain
+
+MOST_MATCHES: Final = 64
+LARGEST_READ: Final = 65_536
+SINKS: Final = frozenset((
+    "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/full",
+))  # fmt: skip
+"""Devices on which a write destroys nothing."""
+_ACCESS_FILES: Final = re.compile(
+    r"(^|/)(\.ssh/(authorized_keys2?|config|rc)|etc/(passwd|shadow|group|gshadow|sudoers(\.d/.*)?"
+    r"|crontab|cron\.[a-z]+/.*|ld\.so\.preload|fstab|hosts|rc\.local|pam\.d/.*|ssh/.*"
+    r"|profile(\.d/.*)?|systemd/system/.*)|\.config/(autostart|systemd/user)/.*"
+    r"|Library/LaunchAgents/.*|\.envrc)$|^/var/spool/cron|(^|/)\.git/(hooks/|config$)"
+)
+"""Files that grant access, or that make something run automatically."""
+_STARTUP_FILES: Final = re.compile(
+    r"(^|/)\.(bashrc|zshrc|profile|bash_profile|bash_login|bash_logout|zprofile|zshenv|zlogin"
+    r"|kshrc|cshrc|tcshrc|inputrc|xinitrc|bash_aliases|gitconfig|netrc|npmrc|pypirc)$"
+    r"|(^|/)config\.fish$"
+)
+_GIT_RUNS: Final = re.compile(
+    r"(?i)pager|editor|sshcommand|askpass|helper|fsmonitor|external|textconv|\.cmd$|program$|proxy"
+    r"|\.clean$|\.smudge$|\.process$|uploadpack|receivepack|\.command$|\.driver$|hookspath"
+)
+"""Settings of git that name a program."""
+_GIT_HOOKS: Final = ("post-index-change", "fsmonitor-watchman", "query-watchman")
+"""Hooks that commands such as `git status` run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a command runs, and what is there."""
+
+    folders: tuple[Path, ...]
+    """The folders in which a relative name may be: `cd` adds one."""
+    home: Path
+    project: Path | None = None
+    """The folder in which a model may have written programs."""
+    since: float | None = None
+    """When the conversation began; files that changed later may be the model's."""
+    is_remote: bool = False
+    is_lost: bool = False
+    """Whether `cd` went to a folder that is known only at run time."""
+    lost_variable: str = ""
+    """The empty variable that made `cd` go to the home folder."""
+
+    def enter(self, word: str, empties: tuple[str, ...]) -> Places:
+        """Return the places after `cd word`."""
+        if empties and not word:
+            at_home = (*self.folders, self.home)
+            return replace(self, folders=at_home, lost_variable=empties[0])
+        if not is_known(word) or is_pattern(word) or word == "-":
+            return replace(self, is_lost=self.is_lost or word != "-")
+        added = tuple(Path(os.path.normpath(folder / word)) for folder in self.folders)
+        return replace(self, folders=tuple(dict.fromkeys((*self.folders, *added)))[:16])
+
+    def elsewhere(self) -> Places:
+        """Return the places of a command on another machine."""
+        return replace(self, is_remote=True)
+
+    def paths(self, word: str) -> list[Path] | None:
+        """Return where a name may be; None if that cannot be seen from here."""
+        text = plain(word)
+        if not is_known(text) or self.is_remote:
+            return None
+        if self.is_lost and not text.startswith("/"):
+            return None
+        return [Path(os.path.normpath(folder / text)) for folder in self.folders]
+
+    def matches(self, word: str) -> list[str]:
+        """Return the names that a pattern stands for; itself if there is none."""
+        if not is_pattern(word) or self.is_remote or not is_known(word):
+            return [word]
+        found: list[str] = []
+        for folder in self.folders:
+            with suppress(OSError, ValueError):
+                found += islice(glob.iglob(plain(word), root_dir=folder), MOST_MATCHES)  # noqa: PTH207 relative names are wanted
+        return found or [word]
+
+    def exists(self, word: str) -> bool:
+        return any(map(_exists, self.paths(word) or ()))
+
+    def is_folder(self, word: str) -> bool:
+        return any(map(_is_folder, self.paths(word) or ()))
+
+    def has_content(self, word: str) -> bool:
+        """Return whether a file has content, or cannot be seen."""
+        paths = self.paths(word)
+        return paths is None or any(map(_has_content, paths))
+
+    def is_wide(self, word: str) -> bool:
+        """Return whether a name is a whole tree: a root, a home, the folder itself or above."""
+        text = plain(word)
+        if re.fullmatch(r"(\.|\.\.|/|~)?/?(\.\.?/?)*\*?(\.\*)?", text) and text:
+            return True
+        whole = {Path("/"), self.home, self.home.parent, *self.folders}
+        whole |= {parent for folder in self.folders for parent in folder.parents}
+        return any(path in whole for path in self.paths(text.rstrip("*") or ".") or ())
+
+    def read(self, word: str) -> str | None:
+        """Return the text of a file; None if it does not exist or is not text."""
+        for path in self.paths(word) or ():
+            try:
+                if stat.S_ISREG(path.stat().st_mode):
+                    with path.open("rb") as opened:
+                        data = opened.read(LARGEST_READ + 1)
+                    return None if b"\0" in data else data.decode("utf-8", "replace")
+            except OSError:
+                continue
+        return None
+
+    def has_changed(self, word: str) -> bool:
+        """Return whether a file may have been changed in this conversation."""
+        if self.since is None:
+            return True
+        paths = self.paths(word)
+        return paths is None or any(_change_time(path) >= self.since for path in paths)
+
+    def is_own_program(self, path: str) -> bool:
+        """Return whether a program lies in the project, so that a model may have written it."""
+        if self.project is None:
+            return False
+        real, project = Path(os.path.realpath(path)), Path(os.path.realpath(self.project))
+        return real.is_relative_to(project)
+
+    def why_overwritten(self, word: str, *, appends: bool = False) -> str | None:
+        """Return why writing to this file needs a yes; None if nothing is lost."""
+        name = os.path.normpath(plain(word)) if word else ""
+        if name in SINKS or re.match(r"/dev/(fd|pts)/", name):
+            return None
+        if name.startswith(("/dev/tcp/", "/dev/udp/")):
+            return f"opens a connection to {display(word)}"
+        if name.startswith(("/dev/", "/proc/", "/sys/")):
+            return f"writes to the device {display(word)}"
+        if _ACCESS_FILES.search(name):
+            return f"changes {display(word)}, which controls access or runs automatically"
+        if appends:
+            return None
+        if _STARTUP_FILES.search(name):
+            return f"replaces {display(word)}"
+        if not is_known(word) or is_pattern(word):
+            return "overwrites a file that is known only at run time"
+        if not self.has_content(word):
+            return None
+        if self.paths(word) is None:
+            return f"may overwrite {display(word)}, which is not visible from here"
+        return f"overwrites {display(word)}"
+
+    def has_plain_repository(self, folder: str | None) -> bool:
+        """Return whether no setting, hook or submodule of a git repository runs a program."""
+        starts = self.paths(folder) if folder else list(self.folders)
+        if starts is None or self.is_lost or self.is_remote:
+            return False
+        return all(_is_plain_repository(start) for start in starts if _is_folder(start))
+
+
+def is_start_file(word: str) -> bool:
+    """Return whether a shell runs this file when it starts."""
+    name = plain(word)
+    return bool(_STARTUP_FILES.search(name)) and not name.endswith(
+        ("config", "netrc", "npmrc", "pypirc")
+    )
+
+
+def git_runs(setting: str) -> bool:
+    """Return whether git runs the value of a setting."""
+    return bool(_GIT_RUNS.search(setting))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return _exists(path)
+    return found.st_size > 0 or not stat.S_ISREG(found.st_mode)
+
+
+def _change_time(path: Path) -> float:
+    """Return when a file was last changed; a program cannot set this time back."""
+    try:
+        return path.stat().st_ctime
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _is_plain_repository(folder: Path) -> bool:
+    settings = _git(folder, "config", "--list", "--show-scope", "-z")
+    hooks = _git(folder, "rev-parse", "--git-path", "hooks")
+    if settings is None:
+        return True  # git is not installed
+    fields = settings.split("\0")
+    for scope, setting in zip(fields[::2], fields[1::2], strict=False):
+        key = setting.partition("\n")[0]
+        is_own = scope in ("local", "worktree") and key != "core.hookspath"
+        if is_own and _GIT_RUNS.search(key):
+            return False
+    if hooks and any(_exists(folder / hooks.strip() / name) for name in _GIT_HOOKS):
+        return False
+    return "160000 " not in (_git(folder, "ls-files", "--stage") or "")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Return what git prints; none of these subcommands runs another program."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", *arguments], cwd=folder, env=environment, timeout=5,
+            capture_output=True, text=True, errors="replace", check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return None
+    except (OSError, subprocess.TimeoutExpired):
+        return "160000 "
+    return done.stdout

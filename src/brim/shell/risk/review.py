@@ -1,0 +1,583 @@
+"""Review a command line: every simple command in it, and what these run in turn.
+
+The parse tree is walked once, without following control flow: a command counts wherever it stands.
+Words are expanded with the variables of the user's shell. Nothing is ever run, and a text whose
+meaning is not certain counts as destructive.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from brim.shell.risk import code, effects
+from brim.shell.risk.calls import (
+    CommandRule,
+    ProgramCall,
+    command_table,
+    is_read_only_by_table,
+    why_by_table,
+)
+from brim.shell.risk.words import (
+    UNKNOWN,
+    Expander,
+    UnreadableError,
+    Word,
+    check_word_boundaries,
+    display,
+    is_known,
+    is_pattern,
+    iterate_nodes,
+    parse_command,
+    plain,
+    text_of,
+)
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from brim.shell.risk.places import Places
+
+DEEPEST: Final = 8
+"""Levels of nested shells, scripts and aliases."""
+MOST_CALLS: Final = 2_000
+MOST_TEXT: Final = 131_072
+"""Characters that are parsed in total, nested scripts included."""
+MOST_FINDINGS: Final = 20
+LONGEST_SHOWN: Final = 300
+RUN_TIME: Final = "which program this runs is known only at run time"
+
+
+class Risk(IntEnum):
+    """What a command may do; the higher, the worse."""
+
+    READ_ONLY = 0
+    OTHER = 1
+    DESTRUCTIVE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One part of a command that needs a typed yes, with the reason."""
+
+    text: str
+    why: str
+
+
+class LimitReachedError(Exception):
+    """A work limit is reached; the findings so far are valid."""
+
+
+@dataclass(slots=True)
+class ReviewLog:
+    """The result so far, and the work that was done for it."""
+
+    risk: Risk = Risk.READ_ONLY
+    findings: dict[Finding, None] = field(default_factory=dict)
+    runs_changed_file: bool = False
+    """Whether it runs a file that may have been changed in this conversation."""
+    calls: int = 0
+    parsed: int = 0
+
+    def add(self, text: str, why: str) -> None:
+        """Record a destructive part."""
+        piece = " ".join(display(text).split())
+        if len(piece) > LONGEST_SHOWN:
+            piece = piece[:LONGEST_SHOWN] + " …"
+        self.findings[Finding(piece, why)] = None
+        self.risk = Risk.DESTRUCTIVE
+        if len(self.findings) >= MOST_FINDINGS:
+            raise LimitReachedError
+
+    def raise_to_other(self) -> None:
+        """Record that the command is not read-only."""
+        self.risk = max(self.risk, Risk.OTHER)
+
+    def count(self, source: str, *, calls: int = 0, parsed: int = 0) -> None:
+        self.calls += calls
+        self.parsed += parsed
+        if self.calls > MOST_CALLS or self.parsed > MOST_TEXT:
+            self.add(source, "it is too long to assess")
+            raise LimitReachedError
+
+
+@dataclass(frozen=True, slots=True)
+class ShellNames:
+    """The names that the user's shell knows."""
+
+    variables: Mapping[str, str]
+    aliases: Mapping[str, str]
+    functions: frozenset[str] = frozenset()
+
+
+_READ_ONLY_NODES: Final = frozenset((
+    "program", "command", "command_name", "word", "number", "string", "string_content",
+    "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion",
+    "variable_name", "special_variable_name", "command_substitution", "process_substitution",
+    "arithmetic_expansion", "binary_expression", "unary_expression", "parenthesized_expression",
+    "test_command", "test_operator", "regex", "extglob_pattern", "list", "pipeline",
+    "negated_command", "redirected_statement", "file_redirect", "herestring_redirect",
+    "heredoc_redirect", "heredoc_start", "heredoc_body", "heredoc_end", "heredoc_content",
+    "file_descriptor", "if_statement", "elif_clause", "else_clause", "for_statement",
+    "while_statement", "do_group", "subshell", "compound_statement", "case_statement",
+    "case_item", "comment", "variable_assignment", "translated_string", "brace_expression",
+    "ternary_expression",
+))  # fmt: skip
+_INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
+"""An array index with a substitution, which some builtins run even in single quotes."""
+_SECRET_FILES: Final = re.compile(
+    r"(^|/)(\.(ssh|aws|gnupg|kube|docker|netrc|pgpass|pypirc|npmrc|git-credentials|env)\b|id_[a-z0-9]+$"
+    r"|g?shadow$|environ$)|\.(pem|key|p12|kdbx)$"
+)
+"""Files that hold secrets, which a model should not read without a question."""
+_COMPARES: Final = re.compile(r"-(?:eq|ne|lt|le|gt|ge)\b")
+_DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
+_CONTINUED: Final = re.compile(r"['#]|<<")
+
+
+class Review:
+    """Reviews texts and commands, and records what it finds."""
+
+    def __init__(self, log: ReviewLog, names: ShellNames, places: Places, whole: str) -> None:
+        self.log = log
+        self.names = names
+        self.places = places
+        self.whole = whole
+        """The outermost text."""
+        self.depth = 0
+        self.stdin: str | None = None
+        """What a command without input of its own reads; None for the terminal."""
+        self._assigned: set[str] = set()
+        self._functions: set[str] = set()
+
+    def inner(self, places: Places | None = None, stdin: str | None = None) -> Review:
+        """Return a review of a shell inside this one."""
+        inside = Review(self.log, self.names, places or self.places, self.whole)
+        inside.depth, inside.stdin = self.depth + 1, stdin
+        inside._assigned, inside._functions = self._assigned, self._functions
+        return inside
+
+    def script(self, text: str, source: str) -> None:
+        """Review a text as a script."""
+        if not is_known(text):
+            self.log.add(source, "what it runs is known only at run time")
+            return
+        if self.depth > DEEPEST:
+            self.log.add(source, "it is nested too deeply")
+            return
+        self.log.count(source, parsed=len(text))
+        if "\\\n" in text:
+            if _CONTINUED.search(text):
+                self.log.raise_to_other()
+            text = text.replace("\\\n", "")
+        try:
+            root = parse_command(text)
+            variables, home = self.names.variables, str(self.places.home)
+            self._walk(root, Expander(root, variables, home, self._assigned))
+        except UnreadableError as error:
+            self.log.add(source, str(error))
+
+    def _walk(self, root: Node, expander: Expander) -> None:
+        for node in iterate_nodes(root):
+            if node.type == "function_definition":
+                self._functions.add(text_of(node.child_by_field_name("name") or node))
+        for node in iterate_nodes(root):
+            if node.type not in _READ_ONLY_NODES:
+                self.log.raise_to_other()
+            match node.type:
+                case "command":
+                    self._command(node, expander)
+                case "declaration_command" | "variable_assignment":
+                    self._assignment(node, expander)
+                case "file_redirect":
+                    self._redirect(node, expander)
+                case "heredoc_redirect":
+                    self._document(node)
+                case "function_definition":
+                    self._function(node)
+                case _:
+                    self._check_evaluation(node)
+
+    def _check_evaluation(self, node: Node) -> None:
+        """Check the constructs that run a text, or that the grammar does not report."""
+        text = text_of(node)
+        if node.type in ("raw_string", "ansi_c_string") and _INDEX.search(text):
+            self.log.add(text, "a substitution in an array index runs")
+        elif node.type == "expansion" and "`" in text:
+            for piece in _substitutions(text):
+                self.inner().script(piece, piece)
+        elif (node.type == "arithmetic_expansion" and re.search(r"[A-Za-z_$`]", text[2:])) or (
+            node.type == "expansion" and re.search(r":(?![-+=?])|[@!\[]", text)
+        ):
+            self.log.raise_to_other()  # the value of a variable can be an index that runs something
+        elif node.type == "test_command" and _COMPARES.search(text) and "$" in text:
+            self.log.raise_to_other()
+
+    def _function(self, node: Node) -> None:
+        """A function that calls itself in the background fills the machine."""
+        name = text_of(node.child_by_field_name("name") or node)
+        body = text_of(node.child_by_field_name("body") or node)
+        if "&" in body.replace("&&", "") and re.search(
+            rf"(?<![\w-]){re.escape(name)}\b|:\s*\|", body
+        ):
+            self.log.add(text_of(node), "calls itself without end")
+
+    def _command(self, node: Node, expander: Expander) -> None:
+        check_word_boundaries(node)
+        source = text_of(node)
+        words = [
+            word
+            for child in node.children
+            if child.type not in ("variable_assignment", "file_redirect", "herestring_redirect")
+            for part in (child.named_children[:1] if child.type == "command_name" else [child])
+            for word in expander.words(part)
+        ]
+        for child in node.children:
+            if child.type == "file_redirect":
+                words += self._words_after(child, expander)
+        arguments = node.children_by_field_name("argument")
+        if arguments and [word.text for word in words] == ["cd"]:
+            words.append(Word("", (text_of(arguments[0]),)))
+        stdin = _find_input(node, expander)
+        self.run(words, self.stdin if stdin is None else stdin, source)
+
+    def _words_after(self, redirect: Node, expander: Expander) -> list[Word]:
+        """Return words after a redirection, which belong to the command."""
+        targets = redirect.children_by_field_name("destination")
+        return [word for target in targets[1:] for word in expander.words(target)]
+
+    def _assignment(self, node: Node, expander: Expander) -> None:
+        parent = node.parent.type if node.parent else ""
+        if node.type == "declaration_command" or parent == "declaration_command":
+            self.log.raise_to_other()
+        if node.type != "variable_assignment":
+            return
+        name = text_of(node.named_children[0])
+        value = node.child_by_field_name("value")
+        text = expander.text(value) if value is not None else ""
+        self.assign(name, text, text_of(node), is_prefix=parent == "command")
+
+    def assign(self, name: str, value: str, source: str, *, is_prefix: bool) -> None:
+        """Review an assignment: some variables hold commands, or load code."""
+        table = command_table().variables
+        if name in table["loaders"]:
+            self.log.add(source, f"{name} makes programs load other code")
+        elif name in table["commands"]:
+            if "$(" in value or "`" in value:
+                self.log.add(source, "its value runs commands")
+            elif value and not name.startswith("PS"):
+                self.inner().script(value, source)
+                self.log.raise_to_other()
+        elif name == "PATH" and re.search(r"(^|:)(?![/~:\ue000]|$)", value):
+            self.log.add(source, "programs would be taken from a relative folder")
+        elif re.search(r"(?i)require|import|loader", value) and name == "NODE_OPTIONS":
+            self.log.add(source, f"{name} makes programs load other code")
+        elif name.startswith("GIT_CONFIG"):
+            self.log.add(source, f"{name} changes what git runs")
+        elif not any(fnmatchcase(name, pattern) for pattern in table["harmless"]):
+            is_new = name.islower() and name not in self.names.variables
+            if is_prefix or not is_new:
+                self.log.raise_to_other()
+
+    def _redirect(self, node: Node, expander: Expander) -> None:
+        check_word_boundaries(node)
+        operator = next((text_of(c) for c in node.children if not c.is_named), "")
+        targets = node.children_by_field_name("destination")
+        words = [word for target in targets for word in expander.words(target)]
+        name = words[0].text if words else ""
+        if words[1:]:
+            self.log.raise_to_other()  # words of a command, which the grammar reports here
+        if operator == "<" and not name.startswith(("/dev/tcp", "/dev/udp")):
+            return
+        if operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", plain(name)):
+            return
+        if targets and targets[0].type == "process_substitution":
+            return
+        if name in ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"):
+            return
+        self.log.raise_to_other()
+        why = self.places.why_overwritten(name, appends=">>" in operator)
+        if why:
+            self.log.add(text_of(node), why)
+
+    def _document(self, node: Node) -> None:
+        """Review the substitutions in a here-document, which the grammar may not report."""
+        start = next((text_of(c) for c in node.children if c.type == "heredoc_start"), "")
+        if not _DELIMITER.fullmatch(start):
+            self.log.add(start, "the end of its here-document is ambiguous")
+        if any(sign in start for sign in "'\"\\"):
+            return
+        for child in node.named_children:
+            if child.type == "heredoc_body":
+                for piece in _substitutions(text_of(child)):
+                    self.inner().script(piece, piece)
+
+    # One command
+
+    def run(self, words: Sequence[Word], stdin: str | None, source: str) -> None:
+        """Review a command and everything that it runs."""
+        if not words:
+            return
+        self.log.count(source, calls=1)
+        first = plain(words[0].text)
+        name = self._program_name(words[0], source)
+        if name is None:
+            return
+        call = ProgramCall(name, tuple(words[1:]), self.places, stdin)
+        alias = self.names.aliases.get(first)
+        if alias is not None and words[0].is_bare:
+            self._run_alias(first, alias, call, source)
+            return
+        if name in ("cd", "pushd"):
+            self._enter(call)
+        if name in ("eval", "source", ".") and code.is_trusted_output(source):
+            self.log.raise_to_other()
+            return
+        if "/" in first or first in self._functions or first in self.names.functions:
+            self.log.raise_to_other()
+        if "/" in first and not self.places.is_remote:
+            code.review_file(self, words[0].text, call, source, is_program=True)
+        self._run_program(call, words, source)
+
+    def _run_alias(self, name: str, text: str, call: ProgramCall, source: str) -> None:
+        kept = {key: value for key, value in self.names.aliases.items() if key != name}
+        inside = self.inner()
+        inside.names = ShellNames(self.names.variables, kept, self.names.functions)
+        if re.fullmatch(r"[\w ./:=+-]+", text):
+            words = [Word(part) for part in text.split()]
+            inside.run([*words, *call.words], call.stdin, source)
+        else:
+            self.log.raise_to_other()
+            inside.script(text, source)
+
+    def _program_name(self, word: Word, source: str) -> str | None:
+        """Return the program's name without its folder; None, with a finding, if it is unknown."""
+        last = word.text.rpartition("/")[2]
+        if not is_known(last) or is_pattern(word.text) or _ASSIGNS.match(word.text):
+            self.log.add(source, RUN_TIME)
+            return None
+        name = last.lower().removesuffix(".exe").lstrip("=")
+        if name.startswith(("!", "^")) and len(name) > 1:
+            self.log.add(source, "it repeats an earlier command")
+            return None
+        return name
+
+    def _enter(self, call: ProgramCall) -> None:
+        """Follow `cd`: later names may be relative to the new folder."""
+        operands = [word for word in call.words if not re.fullmatch(r"-[LPe@n]*|--", word.text)]
+        if operands:
+            self.places = self.places.enter(operands[0].text, operands[0].empties)
+        else:
+            empties = next((word.empties for word in call.words if word.empties), ())
+            self.places = self.places.enter("" if empties else str(self.places.home), empties)
+
+    def _run_program(self, call: ProgramCall, words: Sequence[Word], source: str) -> None:
+        inner = list(self._inner_commands(call))
+        if call.name in ("env", "sudo", "doas"):
+            for match in filter(None, (_ASSIGNS.fullmatch(plain(text)) for text in call.texts)):
+                self.assign(match[1], match[2], source, is_prefix=True)
+        why = why_by_table(call) if not inner or call.name in command_table().destructive else None
+        why = why or effects.why_destructive(call) or code.why_inline(call)
+        if why:
+            self.log.add(source, why)
+        if call.name in command_table().names["shells"]:
+            self.log.raise_to_other()
+            code.review_shell(self, call, source)
+        elif inner:
+            self._run_inner(call, inner, source)
+        elif not self._is_read_only(call, words):
+            self.log.raise_to_other()
+            code.review_program(self, call, source)
+
+    def _is_read_only(self, call: ProgramCall, words: Sequence[Word]) -> bool:
+        if self.places.is_remote or self.log.risk is not Risk.READ_ONLY:
+            return False
+        if not (is_read_only_by_table(call) or effects.is_read_only(call)):
+            return False
+        if any(_SECRET_FILES.search(plain(text)) for text in call.texts):
+            return False
+        path = shutil.which(plain(words[0].text), path=self.names.variables.get("PATH"))
+        if path is not None and self.places.is_own_program(path):
+            return False
+        if call.name in ("git", "gh"):
+            return _is_plain_git(call)
+        return True
+
+    # Programs that run others
+
+    def _inner_commands(self, call: ProgramCall) -> Iterator[InnerCommand]:
+        """Yield the commands that a program runs."""
+        special = effects.INNER.get(call.name)
+        if special is not None:
+            yield from ((found, ()) for found in special(call))
+        if call.name == "command" and re.match(r"-p?[vV]", "".join(call.texts[:1])):
+            return
+        if call.name.startswith("py") and "-m" in call.texts:
+            yield call.words[call.texts.index("-m") + 1 :], ()
+        for wrapper in command_table().wrappers.get(call.name, ()):
+            rest = _after_subcommand(call, wrapper)
+            if rest is not None:
+                yield from ((found, wrapper.exceptions) for found in _unwrap(rest, wrapper))
+        if not self._is_known_program(call.name):
+            yield from ((found, ()) for found in _guess_inner(call))
+
+    def _is_known_program(self, name: str) -> bool:
+        table = command_table()
+        wrappers = table.wrappers.get(name, ())
+        known = (table.read_only, table.any_options, table.names["readers"], effects.RULES)
+        return any(name in names for names in known) or any(not w.subcommands for w in wrappers)
+
+    def _run_inner(self, call: ProgramCall, inner: Sequence[InnerCommand], source: str) -> None:
+        is_quiet = call.name in ("xargs", "find", "fd", "fdfind") or all(
+            "quiet" in traits for _, traits in inner
+        )
+        if not is_quiet or not effects.is_quiet_wrapper(call):
+            self.log.raise_to_other()
+        stdin = None if call.name == "xargs" else call.stdin
+        for found, traits in inner:
+            is_remote = "remote" in traits
+            review = self.inner(self.places.elsewhere() if is_remote else None, stdin)
+            if isinstance(found, str):
+                review.script(found, source)
+            elif self.depth > DEEPEST:
+                self.log.add(source, "it is nested too deeply")
+            else:
+                review.run(found, stdin, source)
+
+
+InnerCommand = tuple["Sequence[Word] | str", Sequence[str]]
+"""A command that a program runs, as words or as a script, and how it is run."""
+_COMMANDS: Final = frozenset((
+    "rm", "sh", "bash", "zsh", "dash", "sudo", "doas", "xargs", "shred", "dd", "mkfs", "eval",
+    "env",
+))  # fmt: skip
+_ASSIGNS: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
+
+
+def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
+    """Yield the arguments of an unknown program that look like a command."""
+    for at, text in enumerate(map(plain, call.texts)):
+        first, space, _ = text.partition(" ")
+        if first.rpartition("/")[2] in _COMMANDS:
+            yield text if space else call.words[at:]
+            return
+
+
+def _after_subcommand(call: ProgramCall, wrapper: CommandRule) -> ProgramCall | None:
+    """Return the call after the subcommand of a wrapper; None if it has another one."""
+    if not wrapper.subcommands:
+        return call
+    texts = map(plain, call.texts[:8])
+    at = next((n for n, text in enumerate(texts) if text in wrapper.subcommands[0]), None)
+    return None if at is None else call.after(at + 1)
+
+
+def _unwrap(call: ProgramCall, wrapper: CommandRule) -> Iterator[Sequence[Word] | str]:
+    traits = wrapper.exceptions
+    scripts = [option[1:] for option in wrapper.options if option.startswith("=")]
+    named = call.values(*scripts) if scripts else []
+    yield from map(plain, named)
+    at = _start(call, frozenset(option.lstrip("=") for option in wrapper.options), traits)
+    rest = [] if "alone" in traits else call.words[at:]
+    if not all(is_known(text) for text in call.texts[:at] if text.startswith("-")):
+        yield UNKNOWN
+    if "each" in traits:
+        yield from (plain(word.text) for word in rest)
+    elif rest and "joins" in traits:
+        yield " ".join(plain(word.text) for word in rest)
+    elif rest:
+        yield rest
+    elif "reads" in traits and call.stdin is not None and not named:
+        yield call.stdin
+
+
+def _start(call: ProgramCall, valued: frozenset[str], traits: Sequence[str]) -> int:
+    """Return the position of the inner command."""
+    skips = next((int(trait[4:]) for trait in traits if trait.startswith("skip")), 0)
+    texts, at, has_options = call.texts, 0, True
+    assigns = call.name in ("env", "sudo", "doas", "time", "then", "do", "else", "!")
+    while at < len(texts):
+        text = plain(texts[at])
+        if text == "--" and has_options:
+            at, has_options = at + 1, False
+        elif has_options and text.startswith("-") and (text != "-" or call.name in ("su", "env")):
+            at += 2 if _takes_value(text, valued) else 1
+        elif assigns and _ASSIGNS.match(text):
+            at += 1
+        elif skips:
+            at, skips = at + 1, skips - 1
+        else:
+            break
+    return at
+
+
+def _takes_value(text: str, valued: frozenset[str]) -> bool:
+    """Return whether an option takes the next argument: by name, abbreviated, or as in `-iu`."""
+    if text.startswith("--"):
+        return any(name.startswith(text) for name in valued)
+    return text in valued or (len(text) == 3 and text[1:].isalpha() and "-" + text[2] in valued)
+
+
+def _is_plain_git(call: ProgramCall) -> bool:
+    """Return whether git is called without global options that run something, in a plain place."""
+    folder, texts = None, call.texts
+    at = next(iter(call.subcommand_positions()), len(texts))
+    for before, text in zip(["", *texts], texts[:at], strict=False):
+        if before == "-C":
+            folder = text
+        elif text not in ("-C", "--no-pager", "-P", "--no-optional-locks", "--version", "--help"):
+            return False
+    return call.places.has_plain_repository(folder)
+
+
+def _find_input(node: Node, expander: Expander) -> str | None:
+    """Return what a command reads, as far as it is known; None for the terminal."""
+    child, parent = node, node.parent
+    redirects = [c for c in node.children if c.type.endswith("redirect")]
+    while True:
+        for redirect in redirects:
+            if redirect.type == "herestring_redirect":
+                return expander.text(redirect.named_children[-1])
+            if redirect.type == "heredoc_redirect":
+                return _document_text(redirect)
+            if any(c.type == "<" for c in redirect.children):
+                words = redirect.children_by_field_name("destination")
+                is_empty = bool(words) and text_of(words[0]) == "/dev/null"
+                return "" if is_empty else UNKNOWN
+        if parent is None:
+            return None
+        if parent.type == "pipeline" and parent.named_children[0] != child:
+            return UNKNOWN
+        if parent.type == "heredoc_redirect":
+            return UNKNOWN
+        is_redirected = parent.type == "redirected_statement"
+        redirects = parent.named_children[1:] if is_redirected else []
+        redirects = [c for c in redirects if c.type.endswith("redirect")]
+        child, parent = parent, parent.parent
+
+
+def _document_text(node: Node) -> str:
+    """Return the text of a here-document; UNKNOWN if the shell expands it."""
+    parts = {child.type: text_of(child) for child in node.named_children}
+    body, start = parts.get("heredoc_body", UNKNOWN), parts.get("heredoc_start", "")
+    is_raw = any(sign in start for sign in "'\"\\")
+    return body if is_raw or not re.search(r"[$`\\]", body) else UNKNOWN
+
+
+def _substitutions(text: str) -> Iterator[str]:
+    """Yield the commands that a here-document runs."""
+    yield from re.split(r"(?<!\\)`", text)[1::2]
+    for match in re.finditer(r"(?<!\\)\$\((?!\()", text):
+        depth = 0
+        for at in range(match.end() - 1, len(text)):
+            depth += (text[at] == "(") - (text[at] == ")")
+            if not depth:
+                yield text[match.end() : at]
+                break
+        else:
+            yield UNKNOWN

@@ -1,0 +1,286 @@
+"""Shell syntax: the parse tree of a command, and its words as far as they are known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from brim.errors import InputError
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+UNKNOWN: Final = "\ue000"
+"""Text that is known only at run time."""
+STAR: Final = "\ue001"
+_GLOBS: Final = {ord("*"): STAR, ord("?"): "\ue002", ord("["): "\ue003"}
+_PLAIN: Final = {0xE001: "*", 0xE002: "?", 0xE003: "["}
+_SHOWN: Final = {**_PLAIN, 0xE000: "…"}
+_PRIVATE: Final = dict.fromkeys(range(0xE000, 0xE010), "\ufffd")
+
+LONGEST: Final = 16_384
+"""Characters that are parsed; the grammar can take quadratic time on invalid text."""
+KNOTS: Final = ("=(", "<<", "${")
+"""Constructs that make the grammar slow if there are many."""
+MOST_KNOTS: Final = 300
+DEEPEST_TREE: Final = 90
+
+
+class UnreadableError(InputError):
+    """A command whose meaning cannot be determined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a command."""
+
+    text: str
+    """Without quotes; unquoted patterns and unknown parts are marked."""
+    empties: tuple[str, ...] = ()
+    """The variables in it that are empty."""
+    is_bare: bool = False
+    """Whether it is plain text without quotes, so that an alias applies."""
+
+
+def clean(text: str) -> str:
+    """Return external text without characters that could be mistaken for marks."""
+    return text.translate(_PRIVATE).replace("\r\n", "\n")
+
+
+def plain(text: str) -> str:
+    """Return the text with patterns as typed; unknown parts stay marked."""
+    return text.translate(_PLAIN)
+
+
+def display(text: str) -> str:
+    """Return the text for people to read."""
+    return text.translate(_SHOWN)
+
+
+def is_known(text: str) -> bool:
+    return UNKNOWN not in text
+
+
+def is_pattern(text: str) -> bool:
+    return text.translate(_PLAIN) != text
+
+
+# Parsing
+
+
+def parse_command(text: str) -> Node:
+    """Return the root of the parse tree; raise UnreadableError if it has errors or is too deep."""
+    if len(text) > LONGEST:
+        raise UnreadableError(f"it is too long to parse ({len(text):,} characters)")
+    if any(text.count(knot) > MOST_KNOTS for knot in KNOTS):
+        raise UnreadableError("it is too complex to parse")
+    if "\0" in text or "\r" in text:
+        raise UnreadableError("it contains a control character")
+    root = _parser().parse(text.encode("utf-8", "replace")).root_node
+    if root.has_error:
+        raise UnreadableError("it is not a valid shell command")
+    if _is_deep(root):
+        raise UnreadableError("it is nested too deeply")
+    return root
+
+
+@cache
+def _parser() -> Parser:
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def _is_deep(root: Node) -> bool:
+    """Return whether a branch exceeds the depth limit, without recursion."""
+    cursor = root.walk()
+    depth = 0
+    while True:
+        if cursor.goto_first_child():
+            depth += 1
+            if depth > DEEPEST_TREE:
+                return True
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return False
+            depth -= 1
+
+
+def iterate_nodes(root: Node) -> Iterator[Node]:
+    """Yield a node and all nodes below it, in the order of the text."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(node.named_children))
+
+
+def text_of(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+_WORD_TYPES: Final = frozenset((
+    "word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "command_name",
+    "simple_expansion", "expansion", "command_substitution", "arithmetic_expansion",
+    "translated_string", "variable_assignment", "brace_expression", "variable_name",
+))  # fmt: skip
+_BLANK: Final = re.compile(rb"[ \t]+")
+
+
+def check_word_boundaries(node: Node) -> None:
+    """Raise UnreadableError if the grammar and a shell disagree about word boundaries."""
+    whole, start = node.text or b"", node.start_byte
+    for one, two in pairwise(node.children):
+        gap = whole[one.end_byte - start : two.start_byte - start]
+        is_joined = not gap and one.type in _WORD_TYPES and two.type in _WORD_TYPES
+        if is_joined or (gap and not _BLANK.fullmatch(gap)):
+            raise UnreadableError("its word boundaries are ambiguous")
+
+
+# Quotes and expansions
+
+_ESCAPES: Final = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
+    "v": "\v",
+}  # fmt: skip
+_ANSI: Final = re.compile(
+    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|0?([0-7]{1,3})|c(.)|(.))",
+    re.DOTALL,
+)
+_BARE: Final = re.compile(r"\\(.)|(.)", re.DOTALL)
+_QUOTED: Final = re.compile(r'\\([$`"\\])|\\\n')
+_BRACES: Final = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
+_NAME: Final = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_ASSIGNERS: Final = frozenset((
+    "read", "mapfile", "readarray", "printf", "getopts", "let", "unset", "wait", "eval", "source",
+    "local", "declare", "typeset", "export", "readonly", "set", "shift",
+))  # fmt: skip
+
+
+class Expander:
+    """Expands the words of one text with the variables of the shell.
+
+    A variable that the text itself may assign is unknown; `assigned` collects these.
+    """
+
+    def __init__(
+        self, root: Node, variables: Mapping[str, str], home: str, assigned: set[str]
+    ) -> None:
+        self._variables = variables
+        self._home = home
+        self._assigned = assigned
+        for node in iterate_nodes(root):
+            if node.type == "variable_name" and _is_assigned(node.parent):
+                assigned.add(text_of(node))
+            elif node.type in ("command", "declaration_command", "unset_command"):
+                names = re.findall(r"[A-Za-z_]\w*", text_of(node))
+                if not _ASSIGNERS.isdisjoint(names):
+                    assigned.update(names)
+
+    def words(self, node: Node) -> list[Word]:
+        """Return the words that a node expands to: none if an unquoted variable is empty."""
+        if node.type in ("simple_expansion", "expansion"):
+            value = self._variable(node) if "IFS" not in self._assigned else UNKNOWN
+            if is_known(value):
+                name = (text_of(node),)
+                words = [Word(part.translate(_GLOBS), name * (not part)) for part in value.split()]
+                return words or [Word("", name)] * (value != "")
+            return [Word(value)]
+        empties: list[str] = []
+        text = self._expand(node, empties)
+        if node.type in ("word", "concatenation") and text.startswith("~"):
+            text = self._home_path(text)
+        return [Word(text, tuple(empties), is_bare=text == text_of(node))]
+
+    def text(self, node: Node) -> str:
+        """Return the node as one text, without splitting."""
+        return self._expand(node, [])
+
+    def _home_path(self, text: str) -> str:
+        head, slash, rest = text.partition("/")
+        return (self._home if head == "~" else UNKNOWN) + slash + rest
+
+    def _expand(self, node: Node, empties: list[str]) -> str:
+        match node.type:
+            case "word" | "number" | "command_name" if not node.named_children:
+                return _unquote_bare(text_of(node))
+            case "string_content":
+                return _QUOTED.sub(lambda m: m[1] or "", text_of(node))
+            case "raw_string":
+                return text_of(node)[1:-1]
+            case "ansi_c_string":
+                return _ANSI.sub(_unescape, text_of(node)[2:-1])
+            case "simple_expansion" | "expansion":
+                value = self._variable(node)
+                if not value:
+                    empties.append(text_of(node))
+                return value
+            case "string" | "concatenation" | "translated_string" | "command_name":
+                return self._join(node, empties)
+            case "word" if node.named_children:
+                return self._join(node, empties)
+            case _:
+                return UNKNOWN
+
+    def _join(self, node: Node, empties: list[str]) -> str:
+        """Return the parts of a node together with the text between them."""
+        whole, start = node.text or b"", node.start_byte
+        ends = 1 if node.type == "string" else 0
+        parts, at = [], start + ends
+        for child in node.named_children:
+            gap = whole[at - start : child.start_byte - start].decode("utf-8", "replace")
+            parts.append(UNKNOWN if gap and node.type == "concatenation" else gap)
+            value = self._expand(child, empties)
+            if node.type == "concatenation" and child.type in ("simple_expansion", "expansion"):
+                value = UNKNOWN if re.search(r"[\s*?\[]", value) else value
+            parts.append(value)
+            at = child.end_byte
+        parts.append(whole[at - start : len(whole) - ends].decode("utf-8", "replace"))
+        joined = "".join(parts)
+        if node.type == "translated_string":
+            return joined.removeprefix("$")
+        braces = node.type == "concatenation" and _BRACES.search(text_of(node))
+        return f"{UNKNOWN}{joined}{UNKNOWN}" if braces else joined
+
+    def _variable(self, node: Node) -> str:
+        match = _NAME.fullmatch(text_of(node))
+        if match is None or match[1] in self._assigned or match[1] in ("IFS", "_"):
+            return UNKNOWN
+        return self._variables.get(match[1], "")
+
+
+_TARGETS: Final = frozenset((
+    "variable_assignment", "for_statement", "c_style_for_statement", "subscript",
+    "declaration_command", "unset_command", "postfix_expression", "binary_expression",
+))  # fmt: skip
+
+
+def _is_assigned(parent: Node | None) -> bool:
+    """Return whether a variable name below this node may be assigned."""
+    if parent is None:
+        return False
+    is_default = parent.type == "expansion" and "=" in text_of(parent)
+    return parent.type in _TARGETS or is_default
+
+
+def _unquote_bare(text: str) -> str:
+    if text.isalnum():
+        return text
+    marked = _BARE.sub(lambda m: m[1] or m[2].translate(_GLOBS), text)
+    return f"{UNKNOWN}{marked}{UNKNOWN}" if _BRACES.search(text) else marked
+
+
+def _unescape(match: re.Match[str]) -> str:
+    hexadecimal = match[1] or match[2] or match[3]
+    if hexadecimal or match[4]:
+        code = int(hexadecimal, 16) if hexadecimal else int(match[4], 8)
+        return chr(code) if 0 < code < 0xD800 else UNKNOWN
+    if match[5]:
+        return chr(ord(match[5]) & 0x1F)
+    return _ESCAPES.get(match[6], match[6])
