@@ -84,7 +84,7 @@ def test_a_blocked_goal_confirms_destructive_commands(home: Home) -> None:
 
 
 def test_limits_end_a_goal(home: Home) -> None:
-    with ScriptedServer("CMD: true") as provider, ScriptedServer("CMD: true") as free:
+    with ScriptedServer("CMD: touch a") as provider, ScriptedServer("CMD: touch a") as free:
         other = f'[models.free]\nendpoint = "{free.url}"\nmodel = "own"\nwindow = 9000\n'
         home.configure(provider, PRICE, other + "[goal]", "max_steps = 2")
         with home.shell() as shell:

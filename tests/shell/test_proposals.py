@@ -11,7 +11,7 @@ __all__ = ["home"]
 
 
 def test_run_skip_and_quit_are_reported_to_the_model(home: Home) -> None:
-    said = "Look:\nCMD: echo one-$((1 + 0))\nCMD: touch skipped\nCMD: touch left\nCMD: touch rest"
+    said = "Look:\nCMD: mkdir -v one-$((1 + 0))\nCMD: touch skipped\nCMD: touch left\nCMD: touch rest"
     with ScriptedServer([said, "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
@@ -19,26 +19,26 @@ def test_run_skip_and_quit_are_reported_to_the_model(home: Home) -> None:
             for reply in ("y", "s", "q"):
                 answer(shell, COMMAND, reply)
             shell.at_prompt()
-            assert "one-1" in shown(shell)
+            assert "directory 'one-1'" in shown(shell)
             shell.do("and now?")
     told = sent(provider)
-    assert "$ echo one-$((1 + 0))\none-1" in told
+    assert "$ mkdir -v one-$((1 + 0))\nmkdir: created directory 'one-1'" in told
     for command in ("touch skipped", "touch left", "touch rest"):
         assert f"[brim] The user skipped `{command}`." in told
     assert not list(home.folder.glob("[slr][ke]*")), "none of the others was run"
     asked = events(home, "asked")
     assert [event["answer"] for event in asked] == ["run", "skip", "stop"]
-    assert asked[0]["command"] == "echo one-$((1 + 0))"
+    assert asked[0]["command"] == "mkdir -v one-$((1 + 0))"
 
 
 def test_an_edited_command_is_assessed_again(home: Home) -> None:
     (home.folder / "kept").mkdir()
-    with ScriptedServer(["CMD: ls kept", "Fine."]) as provider:
+    with ScriptedServer(["CMD: touch kept", "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line("what is in kept?")
             answer(shell, COMMAND, "e")
-            asks(shell, "command: ls kept")
+            asks(shell, "command: touch kept")
             shell.terminal.press("ctrl-a")
             shell.terminal.type("rm -r ")
             asks(shell, "command: rm -r")
@@ -47,19 +47,19 @@ def test_an_edited_command_is_assessed_again(home: Home) -> None:
             answer(shell, DESTRUCTIVE, "y")
             answer(shell, DESTRUCTIVE, "a")
             answer(shell, DESTRUCTIVE, "e")
-            asks(shell, "command: rm -r ls kept")
+            asks(shell, "command: rm -r touch kept")
             shell.terminal.press("ctrl-u")
-            shell.terminal.line("echo instead")
+            shell.terminal.line("mkdir -v instead")
             answer(shell, COMMAND, "y")
             shell.at_prompt()
             shell.do("and now?")
     assert (home.folder / "kept").is_dir()
-    assert "$ echo instead\ninstead" in sent(provider)
+    assert "$ mkdir -v instead\nmkdir: created" in sent(provider)
     asked = [(event["command"], event["answer"]) for event in events(home, "asked")]
     assert asked == [
-        ("ls kept", "edit"),
-        ("rm -r ls kept", "edit"),
-        ("echo instead", "run"),
+        ("touch kept", "edit"),
+        ("rm -r touch kept", "edit"),
+        ("mkdir -v instead", "run"),
     ]
 
 
@@ -91,38 +91,77 @@ def test_always_covers_a_prefix_persists_and_excludes_destructive_commands(home:
     (home.folder / "kept").write_text("kept")
     (home.folder / ".git").mkdir()
     with ScriptedServer(
-        ["CMD: echo one", "CMD: echo two", "CMD: echo gone > kept", "CMD: echo three"]
+        ["CMD: mkdir -v one", "CMD: mkdir -v two", "CMD: mkdir -v x > kept", "CMD: mkdir -v three"]
     ) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line("please say one")
-            answer(shell, "[a]lways `echo`, [q]uit:", "a")
+            answer(shell, "[a]lways `mkdir`, [q]uit:", "a")
             shell.at_prompt()
-            assert "$ echo two\ntwo" in shell.do("please say two")
+            assert "$ mkdir -v two\nmkdir: created" in shell.do("please say two")
             shell.terminal.line("please say gone")
             answer(shell, DESTRUCTIVE, "s")
             shell.leave()
         with home.shell() as shell:
-            assert "$ echo three\nthree" in shell.do("please say three")
+            assert "$ mkdir -v three\nmkdir: created" in shell.do("please say three")
     assert (home.folder / "kept").read_text() == "kept"
     asked = [(event["command"], event["answer"]) for event in events(home, "asked")]
-    assert asked == [("echo one", "always"), ("echo gone > kept", "skip")]
+    assert asked == [("mkdir -v one", "always"), ("mkdir -v x > kept", "skip")]
+
+
+def test_a_read_only_command_runs_without_a_question(home: Home) -> None:
+    (home.folder / "notes").write_text("three words here\n")
+    with ScriptedServer(["CMD: wc -w notes\nCMD: cat notes | head -1", "Fine."]) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.do("please count")
+            shell.do("and now?")
+    assert "$ wc -w notes\n3 notes" in sent(provider)
+    assert "$ cat notes | head -1\nthree words here" in sent(provider)
+    assert events(home, "asked") == []
+
+
+def test_an_alias_or_function_of_the_user_is_looked_into(home: Home) -> None:
+    with ScriptedServer(["CMD: ls\nCMD: cat notes", "Fine."]) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.do("alias ls='touch made'; cat() { touch too; }")
+            shell.terminal.line("please look")
+            answer(shell, COMMAND, "s")
+            answer(shell, COMMAND, "s")
+            shell.at_prompt()
+    assert not (home.folder / "made").exists()
+    assert not (home.folder / "too").exists()
+
+
+def test_a_script_of_the_model_is_as_dangerous_as_its_content(home: Home) -> None:
+    (home.folder / "kept").mkdir()
+    said = "CMD: printf 'rm -rf kept' > clean.sh\nCMD: bash clean.sh\nCMD: ./clean.sh"
+    with ScriptedServer([said, "Fine."]) as provider:
+        home.configure(provider)
+        with home.shell("--yes") as shell:
+            shell.terminal.line("please clean up")
+            answer(shell, DESTRUCTIVE, "s")
+            answer(shell, DESTRUCTIVE, "s")
+            shell.at_prompt()
+    assert (home.folder / "kept").is_dir()
+    assert (home.folder / "clean.sh").exists()
 
 
 def test_an_explanation_is_not_part_of_the_conversation(home: Home) -> None:
-    with ScriptedServer(["CMD: echo one", "It prints a word.", "Fine."]) as provider:
+    with ScriptedServer(["CMD: touch one", "It makes a file.", "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line("please say one")
             answer(shell, COMMAND, "x")
-            shell.terminal.wait_for("It prints a word.")
+            shell.terminal.wait_for("It makes a file.")
             answer(shell, COMMAND, "y")
             shell.at_prompt()
             shell.do("and now?")
     explaining, last = sent(provider, 1), sent(provider, 2)
-    assert "echo one" in explaining
+    assert "touch one" in explaining
     assert "please say one" not in explaining
-    assert "It prints a word." not in last
+    assert "It makes a file." not in last
     assert "Explain this" not in last
 
 
@@ -179,7 +218,6 @@ def test_an_incomplete_command_is_reported_to_the_model(home: Home) -> None:
         with home.shell() as shell:
             shell.terminal.line("please say one")
             answer(shell, DESTRUCTIVE, "yes")
-            answer(shell, COMMAND, "y")
             shell.at_prompt()
             shell.do("and now?")
     told = sent(provider)
