@@ -52,7 +52,7 @@ def answer(body: Body) -> TextReply:
     number = int(re.findall(r"number (\d+):", text)[-1])
     rng = random.Random(number)
     text = " ".join(rng.choices(" ".join(PROSE).split(), k=rng.choice((3, 20, 80))))
-    return TextReply(text if number % 7 else f"{text}\nCMD: echo proposed-{number}")
+    return TextReply(text if number % 7 else f"{text}\nCMD: echo proposed-{number} | tee -a made")
 
 
 def format_figures(name: str, figures: Figures, window: int, seed: int) -> str:

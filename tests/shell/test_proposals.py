@@ -11,7 +11,8 @@ __all__ = ["home"]
 
 
 def test_run_skip_and_quit_are_reported_to_the_model(home: Home) -> None:
-    said = "Look:\nCMD: mkdir -v one-$((1 + 0))\nCMD: touch skipped\nCMD: touch left\nCMD: touch rest"
+    said = "Look:\nCMD: mkdir -v one-$((1 + 0))"
+    said += "\nCMD: touch skipped\nCMD: touch left\nCMD: touch rest"
     with ScriptedServer([said, "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:

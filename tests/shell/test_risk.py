@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from brim.shell.risk import Assessment, Risk, assess
+from brim.shell.risk import Assessment, assess
 from brim.shell.risk.calls import command_table
 
 DATA: Final = Path(__file__).parent / "data"
