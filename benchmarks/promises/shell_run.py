@@ -38,7 +38,7 @@ _RESET_HANGUP: Final = (
 )
 """A closed terminal must end its programs, even if this process runs under `nohup`."""
 _TURNS: Final = re.compile(r"· \S+: ([\d,]+) turns")
-_PLANNED_COMMAND: Final = re.compile(r"\$ echo (proposed-\d+)\n")
+_PLANNED_COMMAND: Final = re.compile(r"\$ echo (proposed-\d+) \| tee -a made\n")
 
 
 @dataclass

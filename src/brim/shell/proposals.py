@@ -130,9 +130,7 @@ def _choose_command(shell: Shell, command: str, *, autonomous: bool, asks: bool)
                 return command
 
 
-def _is_allowed(
-    shell: Shell, command: str, assessment: Assessment, *, autonomous: bool
-) -> bool:
+def _is_allowed(shell: Shell, command: str, assessment: Assessment, *, autonomous: bool) -> bool:
     """Return whether a command runs without a question."""
     if assessment.is_destructive or assessment.is_read_only:
         return assessment.is_read_only

@@ -137,7 +137,7 @@ def _tee(call: ProgramCall) -> str | None:
     return _first(call.places.why_overwritten(n, appends=appends) for n in call.operands())
 
 
-def _sed(call: ProgramCall) -> str | None:
+def _edit_stream(call: ProgramCall) -> str | None:
     scripts = call.values("-e", "--expression") or call.operands("-l", "-f", "--file")[:1]
     if any(_SED_WRITES.search(plain(script)) for script in scripts):
         return "its script runs commands or writes files"
@@ -287,7 +287,7 @@ RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
     **dict.fromkeys(("rm", "unlink", "shred"), _remove),
     **dict.fromkeys(("mv", "cp", "install", "ln", "gmv", "gcp"), _copy),
     **dict.fromkeys(("tee", "sponge"), _tee),
-    **dict.fromkeys(("sed", "gsed"), _sed),
+    **dict.fromkeys(("sed", "gsed"), _edit_stream),
     **dict.fromkeys(("chmod", "chown", "chgrp"), _chmod),
     **dict.fromkeys(("tar", "bsdtar", "gtar", "unzip"), _tar),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),

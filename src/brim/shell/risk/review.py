@@ -1,6 +1,6 @@
 """Review a command line: every simple command in it, and what these run in turn.
 
-The parse tree is walked once, without following control flow: a command counts wherever it stands.
+The parse tree is walked once, without following control flow: a command counts in any position.
 Words are expanded with the variables of the user's shell. Nothing is ever run, and a text whose
 meaning is not certain counts as destructive.
 """
