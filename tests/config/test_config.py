@@ -590,12 +590,12 @@ def uncomment(text: str, *, examples: bool) -> str:
 
 
 def test_the_example_sets_nothing(tmp_path: Path) -> None:
-    found = load_config(write(tmp_path / "config.toml", config.write_example()))
+    found = load_config(write(tmp_path / "config.toml", config.read_example()))
     assert found.config == Config()
 
 
 def test_defaults_in_the_example_are_the_real_ones(tmp_path: Path) -> None:
-    text = uncomment(config.write_example(), examples=False).replace(
+    text = uncomment(config.read_example(), examples=False).replace(
         "[mcp.files]\nargs = []\nallow = []\n", ""
     )
     text = text.replace("[upstreams.openai]\n", "[upstreams.openai]\nendpoint = 'http://h'\n")
@@ -609,7 +609,7 @@ def test_defaults_in_the_example_are_the_real_ones(tmp_path: Path) -> None:
 
 def test_values_in_the_example_are_valid(tmp_path: Path) -> None:
     found = load_config(
-        write(tmp_path / "config.toml", uncomment(config.write_example(), examples=True))
+        write(tmp_path / "config.toml", uncomment(config.read_example(), examples=True))
     )
     assert found.config.models["fast"].price == Price(
         Decimal("0.25"), Decimal("0.025"), Decimal("2.0"), Decimal("0.25")
@@ -630,15 +630,15 @@ CLASSES = [
 
 @pytest.mark.parametrize("made", [*CLASSES, Price, config.RoutingRule], ids=lambda c: c.__name__)
 def test_every_key_is_in_the_example(made: type[Any]) -> None:
-    text = config.write_example()
+    text = config.read_example()
     for each in fields(made):
         name = each.name.rstrip("_")
         assert re.search(rf"^(# )?\[?{name}\b|\b{name} = ", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("made", [c for c in CLASSES if c is not Config], ids=lambda c: c.__name__)
-def test_every_key_has_a_description(made: type[Any]) -> None:
-    assert config.read_explanations(made).keys() == {each.name for each in fields(made)}
+def test_every_key_has_a_description() -> None:
+    undescribed = re.compile(r"^(?!## ).*\n##? (\w+) = ", re.MULTILINE)
+    assert undescribed.findall(config.read_example()) == []
 
 
 # The command
@@ -703,7 +703,7 @@ def test_the_command_shows_settings_with_their_sources(
 
 
 def test_the_command_prints_the_example(place: Path) -> None:  # noqa: ARG001
-    assert brim_config("--example").stdout == config.write_example()
+    assert brim_config("--example").stdout == config.read_example()
 
 
 def test_the_users_own_file_needs_no_trust_in_any_folder(

@@ -47,7 +47,7 @@ def configuration(context: click.Context, everything: bool, example: bool, as_js
     if context.invoked_subcommand is not None:
         return
     if example:
-        click.echo(config.write_example(), nl=False)
+        click.echo(config.read_example(), nl=False)
         return
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     shown = {

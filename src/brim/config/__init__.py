@@ -1,10 +1,9 @@
 """Configuration: the user's file, the project's file, the environment and flags, merged by key.
 
-schema       every setting, with its type, default and explanation
+schema       every setting, with its type and default
 value_types  the types of values and how they are checked
 sources      settings from one file, variable or flag, checked
 load         all sources together, and the project files that the user has trusted
-example      the example file, and values without their secrets
 toml_text    keys and values as TOML text, and the lines that they are on
 
 Every source is checked completely before any of its settings counts, and all problems are reported
@@ -14,7 +13,6 @@ levels: `BRIM_CONTEXT__POLICY=rolling`. Its value is plain text for a text key, 
 
 from __future__ import annotations
 
-from brim.config.example import read_explanations, redact, write_example
 from brim.config.load import (
     DEFAULT,
     OVERLAY,
@@ -25,6 +23,7 @@ from brim.config.load import (
     discover,
     load,
     project_file,
+    read_example,
     state_folder,
     user_file,
 )
@@ -46,7 +45,7 @@ from brim.config.schema import (
     SummaryConfig,
     UpstreamConfig,
 )
-from brim.config.sources import Setting, check_file
+from brim.config.sources import Setting, check_file, redact
 from brim.config.toml_text import (
     escape_unprintable,
     format_key,
@@ -88,9 +87,8 @@ __all__ = [
     "key_lines",
     "load",
     "project_file",
-    "read_explanations",
+    "read_example",
     "redact",
     "state_folder",
     "user_file",
-    "write_example",
 ]

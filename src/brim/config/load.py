@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -138,6 +139,11 @@ def _effective_values(value: Any, node: Node, key: Key) -> Iterator[tuple[Key, o
             yield from _effective_values(inner, node.inner, (*key, name))
     else:
         yield key, value
+
+
+def read_example() -> str:
+    """Return a file with every key, its default and its explanation, in which nothing is set."""
+    return resources.files("brim").joinpath("data/config_example.toml").read_text("utf-8")
 
 
 def discover(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +19,10 @@ from brim.errors import ConfigError, InputError
 VARIABLE: Final = "BRIM_"
 FLAGS: Final[Mapping[str | int, str]] = {"endpoint": "--upstream"}
 """Flags whose names differ from their keys."""
+SECRET: Final = frozenset({"headers", "env"})
+"""Tables whose values are never shown."""
+_PASSWORD: Final = re.compile(r"(?<=://)\S*@")
+"""User and password in a URL; a password may contain any character, even @."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,26 @@ class Setting:
 
     value: Any
     source: str
+
+
+def redact(key: str, value: object) -> object:
+    """Return a value without secrets, as JSON types."""
+    if SECRET & set(parse_key(key, 0)[0][2:3]):
+        return "***" if not isinstance(value, Mapping) or value else {}
+    return _plain(value)
+
+
+def _plain(value: Any) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        given = {key_of(each.name): getattr(value, each.name) for each in fields(value)}
+        return {name: _plain(inner) for name, inner in given.items() if inner is not None}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, str):
+        return _PASSWORD.sub("***@", value)
+    return float(value) if isinstance(value, Decimal) else value
 
 
 class SettingsSource:
