@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import brim
@@ -18,6 +18,7 @@ from brim.fitting.flow import MAX_TRIM_ROUNDS, CountJob, CountMode, SummaryJob
 from brim.fitting.policies import PolicyName
 from brim.session.driver import RequestSettings
 from brim.session.session import Session, get_driver
+from tests.support.pairwise import pairwise
 from tests.support.strategies import Raw, histories, history, policies
 
 UNKNOWN = "acme/unknown-model"
@@ -202,7 +203,6 @@ def test_without_a_count_the_estimate_decides(
 @given(
     histories(faults=False), st.integers(600, 4_000), st.sampled_from(("steady", "thrift")), servers
 )
-@settings(max_examples=60)
 def test_with_reported_usage_the_prefix_is_stable_between_trims(
     turns: list[Raw], window: int, policy: PolicyName, name: str
 ) -> None:
@@ -226,10 +226,12 @@ def test_with_reported_usage_the_prefix_is_stable_between_trims(
         last = [*last, {"role": "assistant", "content": "ok"}]
 
 
-@pytest.mark.parametrize("policy", ["steady", "thrift"])
-@pytest.mark.parametrize("name", sorted(SERVERS))
-@pytest.mark.parametrize("ask", ["off", "near", "always"])
-@pytest.mark.parametrize("reports", [1, 3])
+@pairwise(
+    policy=["steady", "thrift"],
+    name=sorted(SERVERS),
+    ask=["off", "near", "always"],
+    reports=[1, 3],
+)
 def test_in_a_long_conversation_trims_are_rare_and_no_request_is_too_long(
     policy: PolicyName, name: str, ask: CountMode, reports: int
 ) -> None:
@@ -315,12 +317,8 @@ def test_messages_that_cannot_be_dropped_are_reported_with_the_servers_count() -
     assert caught.value.limit == 700
 
 
-@pytest.mark.parametrize("model", ["gpt-4o", UNKNOWN])
-@pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
-@pytest.mark.parametrize("ask", ["off", "near", "always"])
-@pytest.mark.parametrize(
-    "said",
-    [
+@pairwise(
+    said=[
         Overflow(None, None),
         Overflow(8_000, None),
         Overflow(None, 9_000),
@@ -330,6 +328,9 @@ def test_messages_that_cannot_be_dropped_are_reported_with_the_servers_count() -
         Overflow(3_000, None),
         Overflow(None, 9_000, at_least=True),
     ],
+    ask=["off", "near", "always"],
+    policy=["steady", "thrift", "rolling", "sliding"],
+    model=["gpt-4o", UNKNOWN],
 )
 def test_after_a_context_length_error_the_next_request_is_smaller(
     said: Overflow, ask: CountMode, policy: PolicyName, model: str

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import brim
@@ -132,7 +132,6 @@ def test_messages_that_later_ones_reinterpret_are_read_again(body: Raw, share: i
         assert fitted(sent, remembering) == fitted(sent, fitter(PrefixCache(), limit))
 
 
-@settings(max_examples=50)
 @given(st.lists(st.one_of(chats, bodies), min_size=2, max_size=4), strides, shares)
 def test_conversations_that_grow_concurrently_do_not_mix(
     many: list[Raw], strides: list[int], share: int

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import brim
@@ -168,7 +168,6 @@ def test_fitting_a_fitted_request_changes_nothing(
 # 5. Cache-stable
 
 
-@settings(max_examples=60)
 @given(histories(marks=False), st.integers(100, 3_000))
 def test_a_trim_happens_only_when_it_is_due(messages: list[Raw], limit: int) -> None:
     """Until then, every request starts with the messages of the previous one."""
@@ -199,7 +198,6 @@ NOTES = 60
 """Tokens reserved for the note at a gap."""
 
 
-@settings(max_examples=60)
 @given(histories(faults=False, marks=False), st.integers(300, 3_000))
 def test_the_prefix_changes_no_more_often_than_documented(messages: list[Raw], limit: int) -> None:
     changes, before = 0, None

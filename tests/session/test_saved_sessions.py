@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import brim
@@ -39,7 +39,6 @@ def summarize(previous: str | None, evicted: Any) -> str:
     st.integers(0, 10**6),
 )
 @example("thrift", UNKNOWN, True, False, "Be brief. " * 40, None, 26)
-@settings(max_examples=60)
 def test_a_restored_session_continues_with_the_same_requests(
     policy: PolicyName,
     model: str,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
@@ -112,7 +112,6 @@ def answered(session: Session, *, tokens: int) -> None:
 
 
 @given(sessions())
-@settings(max_examples=60)
 def test_the_rows_add_up_to_the_window(session: Session) -> None:
     found = build_report(session, tool_servers={"files": [tool("t1")]})
     assert all(part.tokens >= 0 for part in found.parts)
@@ -124,7 +123,6 @@ def test_the_rows_add_up_to_the_window(session: Session) -> None:
 
 
 @given(recipes())
-@settings(max_examples=25)
 def test_building_a_report_changes_nothing(recipe: Recipe) -> None:
     assert sent(made(recipe, look=True)) == sent(made(recipe))
 
@@ -137,7 +135,6 @@ def sent(session: Session) -> object:
 
 
 @given(sessions())
-@settings(max_examples=25)
 def test_the_used_tokens_are_those_of_the_session(session: Session) -> None:
     found = build_report(session)
     if not found.trimmed.turns and not found.trimmed.shortened and not found.over:
@@ -146,7 +143,6 @@ def test_the_used_tokens_are_those_of_the_session(session: Session) -> None:
 
 
 @given(sessions())
-@settings(max_examples=25)
 def test_the_system_text_is_its_blocks(session: Session) -> None:
     whole = get_driver(session).system_text
     assert "\n\n".join(get_driver(session).render_system_parts().values()) == whole
@@ -305,7 +301,6 @@ def test_the_report_is_rendered_as_text() -> None:
 
 
 @given(sessions(), st.integers(20, 130), st.sampled_from(("colors", "none", "dumb")))
-@settings(max_examples=30)
 def test_it_is_never_wider_than_the_screen(session: Session, width: int, kind: str) -> None:
     given: dict[str, dict[str, Any]] = {
         "colors": {"force_terminal": True, "color_system": "standard"},

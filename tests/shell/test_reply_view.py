@@ -7,7 +7,7 @@ import sys
 
 import pyte
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from wcwidth import wcwidth
@@ -149,7 +149,6 @@ def is_drawable(text: str) -> bool:
 
 
 @given(texts.filter(is_drawable), st.integers(1, 9), st.sampled_from((20, 33, 80)))
-@settings(max_examples=40)
 def test_the_pieces_of_a_stream_do_not_change_the_result(
     text: str, step: int, columns: int
 ) -> None:
@@ -168,7 +167,6 @@ words = st.lists(st.sampled_from(("word", "a", "日本語", "longerword", "🙂"
 
 
 @given(st.lists(words.map(" ".join), max_size=4).map("\n\n".join), st.integers(1, 9))
-@settings(max_examples=40)
 def test_on_a_small_screen_nothing_is_lost_or_repeated(text: str, step: int) -> None:
     terminal = ReplyTerminal(20, 5).add(text, step).close()
     assert "".join(terminal.text.split()) == "".join(text.split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.tokens.vocabularies import (
@@ -23,7 +23,6 @@ def letters(text: str) -> list[int]:
     return [ord(letter) for letter in text]
 
 
-@settings(max_examples=30)
 @given(long_texts)
 def test_chunks_add_up_to_the_text(text: str) -> None:
     pieces = [chunk for chunk, _ in split_chunks(text)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tiktoken import Encoding
 
@@ -161,7 +161,6 @@ def test_an_unverified_splintr_is_not_used(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
-@settings(max_examples=20)
 @given(st.lists(st.sampled_from(["word", "Wort", "слово", "字", "12", ", ", " ", "\n", ")\n\n  "])))
 def test_chunks_have_the_tokens_of_the_whole_text(parts: list[str]) -> None:
     text = ("Some ordinary words, and a line.\n" + "".join(parts)) * 3_000
