@@ -38,6 +38,8 @@ from pyte.graphics import BG_ANSI, FG_ANSI
 from pyte.screens import Char, StaticDefaultDict
 from wcwidth import wcwidth
 
+from tests.support.forked import COMMAND, ForkedBrim
+
 TICK: Final = 0.05
 QUIET: Final = 0.3
 """Seconds without a change after which a screen counts as settled."""
@@ -391,14 +393,8 @@ class Terminal(Driver):
         self._is_closed = False
         _set_size(self._fd, columns, rows)
         try:
-            self._program = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _LAUNCH, *command],
-                stdin=theirs,
-                stdout=theirs,
-                stderr=theirs,
-                cwd=folder,
-                env={"TERM": "xterm-256color", **environment},
-                start_new_session=True,
+            self._program = _start(
+                command, theirs, {"TERM": "xterm-256color", **environment}, folder
             )
         finally:
             os.close(theirs)
@@ -495,6 +491,23 @@ class Terminal(Driver):
     def _changed(self, seconds: float) -> None:
         with self._news:
             self._news.wait(seconds)
+
+
+def _start(
+    command: Sequence[str], terminal: int, environment: Mapping[str, str], folder: Path
+) -> subprocess.Popen[bytes] | ForkedBrim:
+    if tuple(command[: len(COMMAND)]) == COMMAND:
+        arguments = command[len(COMMAND) :]
+        return ForkedBrim(arguments, os.ttyname(terminal), environment, folder)
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _LAUNCH, *command],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,
+    )
 
 
 def _set_size(fd: int, columns: int, rows: int) -> None:
