@@ -83,6 +83,7 @@ SUPPORT: Final = {
 """The marker of all tests in a module that imports from one of these modules."""
 FIXTURES: Final = {
     "weights": "llama",
+    "short_weights": "llama",
     "postgres_url": "stores",
     "valkey_url": "stores",
     "empty_store": "stores",
@@ -184,7 +185,24 @@ def weights() -> Path:
 
 
 @pytest.fixture(scope="session")
-def llama_with(weights: Path) -> Iterator[LlamaWith]:
+def short_weights(weights: Path) -> Path:
+    """The default model with two of its 30 layers: fast, without meaningful replies."""
+    from platformdirs import user_cache_path
+
+    from tests.support.short_model import write_short_model
+
+    folder = user_cache_path("brim-tests", appauthor=False) / "short"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one worker writes it, the others wait
+        if not (path := folder / weights.name).exists():
+            write_short_model(weights, folder / "unfinished", layers=2)
+            (folder / "unfinished").rename(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def llama_with(short_weights: Path) -> Iterator[LlamaWith]:
     """Real llama.cpp servers, one for each combination of settings, kept until the run ends.
 
     A test that needs a server of its own starts one.
@@ -196,7 +214,7 @@ def llama_with(weights: Path) -> Iterator[LlamaWith]:
         @cache
         def start(window: int, slots: int, template: str | None) -> LocalServer:
             server = LocalServer.start(
-                weights, window=window, slots=slots, template=template, threads=1
+                short_weights, window=window, slots=slots, template=template, threads=1
             )
             return stack.enter_context(server)
 
@@ -208,5 +226,5 @@ def llama_with(weights: Path) -> Iterator[LlamaWith]:
 
 @pytest.fixture(scope="session")
 def llama(llama_with: LlamaWith) -> LocalServer:
-    """A real llama.cpp server with the default model and a window of 2,048 tokens."""
+    """A real llama.cpp server with a window of 2,048 tokens."""
     return llama_with()

@@ -41,11 +41,11 @@ def test_the_count_before_sending_equals_the_servers_count(
 
 
 @pytest.fixture
-def fitted(weights: Path, calibration: CalibrationStore) -> Iterator[object]:
+def fitted(short_weights: Path, calibration: CalibrationStore) -> Iterator[object]:
     opened: list[Fitting] = []
 
     def fit(ask: CountMode, most: int, sends: int) -> list[Tally]:
-        opened.append(Fitting(weights, calibration, ask, (256, 512)))
+        opened.append(Fitting(short_weights, calibration, ask, (256, 512)))
         opened[-1].run(conversations(), most, sends)
         return list(opened[-1].tallies.values())
 
@@ -71,9 +71,9 @@ def test_with_estimates_alone_context_length_errors_are_rare_and_recovered(fitte
     assert sum(tally.over + tally.lost + tally.objected for tally in tallies) == 0
 
 
-def test_steady_preserves_the_prefix_cache(weights: Path) -> None:
+def test_steady_preserves_the_prefix_cache(short_weights: Path) -> None:
     sliding, steady = (
-        cache.count_evaluated_tokens(weights, policy, window=256, turns=12, parts=1)
+        cache.count_evaluated_tokens(short_weights, policy, window=256, turns=12, parts=1)
         for policy in ("sliding", "steady")
     )
     assert steady < sliding

@@ -17,9 +17,9 @@ def check(figures: Figures, turns: int, kills: int) -> None:
 
 
 def test_a_shell_with_a_real_model_in_512_tokens_survives_its_ends(
-    weights: Path, tmp_path: Path
+    short_weights: Path, tmp_path: Path
 ) -> None:
-    figures = shell.run_with_model(tmp_path, weights, turns=8, kills=3)
+    figures = shell.run_with_model(tmp_path, short_weights, turns=8, kills=3)
     check(figures, turns=8, kills=3)
 
 

@@ -14,7 +14,9 @@ def test_every_two_values_meet(sizes: tuple[int, ...]) -> None:
     axes = [[f"{axis}-{value}" for value in range(size)] for axis, size in enumerate(sizes)]
     rows = cover_pairs(axes)
     for first, second in combinations(range(len(axes)), 2):
-        assert {(row[first], row[second]) for row in rows} == set(product(axes[first], axes[second]))
+        assert {(row[first], row[second]) for row in rows} == set(
+            product(axes[first], axes[second])
+        )
 
 
 def test_a_grid_is_much_smaller_than_the_product() -> None:

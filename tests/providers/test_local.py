@@ -138,8 +138,8 @@ def test_a_template_replaces_that_of_the_model(llama: LocalServer, llama_with: L
     assert answer(llama_with(template=FOUR_TIMES), count, words)["input_tokens"] > 3 * own
 
 
-def test_it_stops_immediately_during_a_response(weights: Path) -> None:
-    with LocalServer.start(weights, window=2048, threads=1) as server:
+def test_it_stops_immediately_during_a_response(short_weights: Path) -> None:
+    with LocalServer.start(short_weights, window=2048, threads=1) as server:
         body = {**HELLO, "stream": True, "max_tokens": 1500, "ignore_eos": True}
         with asked(server, "/v1/chat/completions", body) as response:
             assert response.readline().startswith(b"data:")
@@ -152,23 +152,23 @@ def test_it_stops_immediately_during_a_response(weights: Path) -> None:
     assert repr(server).endswith("ended>")
 
 
-def test_a_crash_of_the_child_is_noticed(weights: Path) -> None:
-    with LocalServer.start(weights, window=256, threads=1) as server:
+def test_a_crash_of_the_child_is_noticed(short_weights: Path) -> None:
+    with LocalServer.start(short_weights, window=256, threads=1) as server:
         assert not server.wait(0.01)
         os.kill(server.pid, signal.SIGKILL)
         assert server.wait(5)
         assert not server.alive
 
 
-def test_a_garbage_collected_server_stops(weights: Path) -> None:
-    pid = LocalServer.start(weights, window=256, threads=1).pid
+def test_a_garbage_collected_server_stops(short_weights: Path) -> None:
+    pid = LocalServer.start(short_weights, window=256, threads=1).pid
     gc.collect()
     assert not runs(pid)
 
 
-def test_it_can_be_started_from_async_code(weights: Path) -> None:
+def test_it_can_be_started_from_async_code(short_weights: Path) -> None:
     async def start_and_close() -> int:
-        server = await asyncio.to_thread(LocalServer.start, weights, window=256, threads=1)
+        server = await asyncio.to_thread(LocalServer.start, short_weights, window=256, threads=1)
         try:
             return await asyncio.to_thread(lambda: server.window)
         finally:
@@ -185,8 +185,8 @@ def test_it_can_be_started_from_async_code(weights: Path) -> None:
         "import os; fork = os.fork(); time.sleep(60 if fork else 5)",
     ],
 )
-def test_the_child_exits_when_its_parent_is_killed(then: str, weights: Path) -> None:
-    command = [sys.executable, "-c", START + then, str(weights)]
+def test_the_child_exits_when_its_parent_is_killed(then: str, short_weights: Path) -> None:
+    command = [sys.executable, "-c", START + then, str(short_weights)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
@@ -197,18 +197,18 @@ def test_the_child_exits_when_its_parent_is_killed(then: str, weights: Path) -> 
 
 
 @pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "1 / 0"])
-def test_the_child_exits_with_a_parent_that_did_not_close_it(end: str, weights: Path) -> None:
-    command = [sys.executable, "-c", START + end, str(weights)]
+def test_the_child_exits_with_a_parent_that_did_not_close_it(end: str, short_weights: Path) -> None:
+    command = [sys.executable, "-c", START + end, str(short_weights)]
     done = subprocess.run(command, capture_output=True, check=False)
     assert not runs(int(done.stdout))
 
 
-def test_a_forked_process_that_exits_does_not_stop_the_server(weights: Path) -> None:
+def test_a_forked_process_that_exits_does_not_stop_the_server(short_weights: Path) -> None:
     then = (
         "import os; fork = os.fork(); fork or sys.exit(); os.waitpid(fork, 0);"
         "print(server.alive, server.wait(0.7))"
     )
-    command = [sys.executable, "-c", START + then, str(weights)]
+    command = [sys.executable, "-c", START + then, str(short_weights)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split()[-2:] == ["True", "False"]
 
@@ -236,15 +236,15 @@ def test_errors_at_start_name_the_cause(weights: Path, tmp_path: Path) -> None:
             LocalServer.start(**{"model": weights, "threads": 1, "window": 256, **options})
 
 
-def test_a_port_in_use_is_reported(llama: LocalServer, weights: Path) -> None:
+def test_a_port_in_use_is_reported(llama: LocalServer, short_weights: Path) -> None:
     port = int(llama.url.removesuffix("/v1").rpartition(":")[2])
     with pytest.raises(LocalModelError, match=f"bind.*{port}"):
-        LocalServer.start(weights, window=256, threads=1, port=port)
+        LocalServer.start(short_weights, window=256, threads=1, port=port)
 
 
-def test_the_log_is_written_to_the_given_file(weights: Path, tmp_path: Path) -> None:
+def test_the_log_is_written_to_the_given_file(short_weights: Path, tmp_path: Path) -> None:
     log = tmp_path / "llama.log"
-    with LocalServer.start(weights, window=256, threads=1, log=log):
+    with LocalServer.start(short_weights, window=256, threads=1, log=log):
         assert "listening" in log.read_text()
 
 
@@ -461,8 +461,8 @@ def test_options_of_another_command_are_rejected() -> None:
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)])
-def test_serve_runs_until_a_signal(how: signal.Signals, code: int, weights: Path) -> None:
-    command = [sys.executable, "-m", "brim.cli", "local", "serve", str(weights)]
+def test_serve_runs_until_a_signal(how: signal.Signals, code: int, short_weights: Path) -> None:
+    command = [sys.executable, "-m", "brim.cli", "local", "serve", str(short_weights)]
     options = ["--window", "300", "--threads", "1", "--json"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -473,8 +473,8 @@ def test_serve_runs_until_a_signal(how: signal.Signals, code: int, weights: Path
     assert gone_within(2, facts["pid"])
 
 
-def test_serve_reports_that_llama_has_exited(weights: Path) -> None:
-    command = [sys.executable, "-m", "brim.cli", "local", "serve", str(weights), "--json"]
+def test_serve_reports_that_llama_has_exited(short_weights: Path) -> None:
+    command = [sys.executable, "-m", "brim.cli", "local", "serve", str(short_weights), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -483,8 +483,8 @@ def test_serve_reports_that_llama_has_exited(weights: Path) -> None:
         assert b"stopped unexpectedly" in process.stderr.read()
 
 
-def test_serve_shows_how_to_use_it(weights: Path) -> None:
-    command = [sys.executable, "-u", "-m", "brim.cli", "local", "serve", str(weights)]
+def test_serve_shows_how_to_use_it(short_weights: Path) -> None:
+    command = [sys.executable, "-u", "-m", "brim.cli", "local", "serve", str(short_weights)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(4)]

@@ -113,11 +113,11 @@ def asked_to_call(
 
 
 def called(servers: McpServers, call: Call) -> ToolResult:
-    """Return the result of a call; invalid arguments are an error result."""
+    """Return the result of a call; without arguments if the model wrote invalid ones."""
     try:
         arguments = json.loads(call.arguments or "{}")
-    except ValueError as error:
-        return ToolResult(f"the arguments are no JSON: {error}", is_error=True)
+    except ValueError:
+        arguments = {}
     return servers.call(call.name, arguments)
 
 
