@@ -44,7 +44,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # program that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # a handler is not inherited
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # Tests start hundreds of Python processes: without bytecode caches, each would compile brim again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -245,7 +245,8 @@ def test_a_port_in_use_is_reported(llama: LocalServer, short_weights: Path) -> N
 def test_the_log_is_written_to_the_given_file(short_weights: Path, tmp_path: Path) -> None:
     log = tmp_path / "llama.log"
     with LocalServer.start(short_weights, window=256, threads=1, log=log):
-        assert "listening" in log.read_text()
+        pass
+    assert "listening" in log.read_text()
 
 
 # fetching
