@@ -146,7 +146,11 @@ def _chat(response: Part, choices: object, is_whole: bool) -> Reply:
     choice = _require_mapping(found, "the first choice")
     message = _require_mapping(choice.get("message"), "the message of a choice")
     content = message.get("content")
-    text, thinking = _split_content(content)
+    if content is not None and not isinstance(content, Sequence):
+        raise InvalidResponseError(
+            f"the content of a message must be text or parts, not {_describe(content)}"
+        )
+    text, thinking = split_content(content)
     if not text and isinstance(refusal := message.get("refusal"), str):
         content = text = refusal
     turn = _turn(content, _chat_calls(message.get("tool_calls")))
@@ -161,23 +165,18 @@ def _chat(response: Part, choices: object, is_whole: bool) -> Reply:
     return _reply(response, turn, text, thinking, choice.get("finish_reason"))
 
 
-def _split_content(content: object) -> tuple[str, str]:
+def split_content(content: object) -> tuple[str, str]:
     """Return the text of a content, and the thinking that Mistral puts into it."""
-    if content is None or isinstance(content, str):
-        return content or "", ""
-    if not isinstance(content, Sequence):
-        raise InvalidResponseError(
-            f"the content of a message must be text or parts, not {_describe(content)}"
-        )
-    texts: list[str] = []
-    thoughts: list[str] = []
-    for part in content:
+    if isinstance(content, str):
+        return content, ""
+    text = thought = ""
+    for part in content if isinstance(content, Sequence) else ():
         match part:
-            case str() | {"type": "text", "text": str()}:
-                texts.append(part if isinstance(part, str) else part["text"])
-            case {"type": "thinking", "thinking": thought}:
-                thoughts.append(thought if isinstance(thought, str) else _split_content(thought)[0])
-    return "".join(texts), "".join(thoughts)
+            case str(piece) | {"type": "text", "text": str(piece)}:
+                text += piece
+            case {"type": "thinking", "thinking": inner}:
+                thought += split_content(inner)[0]
+    return text, thought
 
 
 def _chat_calls(calls: object) -> list[Part]:

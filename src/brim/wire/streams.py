@@ -17,6 +17,7 @@ from brim.wire.reply_parser import (
     join_item_text,
     parse_arguments,
     read_reply,
+    split_content,
     to_mapping,
 )
 
@@ -152,7 +153,9 @@ class _ChatAccumulator:
         return self._add(get_mapping(choice, "delta"))
 
     def _add(self, delta: Part) -> _Delta:
-        text, thought = self._add_content(delta.get("content"))
+        text, thought = split_content(delta.get("content"))
+        self._content.append(text)
+        self._thoughts.append(thought)
         if not text and isinstance(refusal := delta.get("refusal"), str):
             self._content.append(refusal)
             text = refusal
@@ -168,22 +171,6 @@ class _ChatAccumulator:
         for piece in pieces:
             self._call_of(piece).add(piece)
         return _Delta(text, thought, bool(pieces))
-
-    def _add_content(self, content: object) -> tuple[str, str]:
-        if isinstance(content, str):
-            self._content.append(content)
-            return content, ""
-        text = thought = ""
-        for part in filter_mappings(content):
-            match part:
-                case {"type": "text", "text": str(piece)}:
-                    text += piece
-                case {"type": "thinking", "thinking": pieces}:
-                    shown = (piece.get("text") for piece in filter_mappings(pieces))
-                    thought += "".join(piece for piece in shown if isinstance(piece, str))
-        self._content.append(text)
-        self._thoughts.append(thought)
-        return text, thought
 
     def _call_of(self, piece: Part) -> _StreamedCall:
         """Return the call that a piece continues; its index may be missing, or always the same."""
