@@ -13,8 +13,7 @@ from brim.errors import InputError
 from brim.fitting.history import ORPHAN, UNANSWERED, History, unit_range
 from brim.messages import Message
 from brim.tokens import counter_for
-from brim.wire import read_messages
-from brim.wire.formats import CHAT
+from brim.wire.formats import CHAT, read_messages
 from tests.support.strategies import Raw, histories, history
 
 

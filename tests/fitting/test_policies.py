@@ -14,8 +14,7 @@ from brim.fitting.passes import clip_large, drop_oldest
 from brim.fitting.policies import steady_share, thrift_share
 from brim.fitting.trim import compute_low_water_mark
 from brim.tokens import counter_for
-from brim.wire import read_messages
-from brim.wire.formats import CHAT
+from brim.wire.formats import CHAT, read_messages
 from tests.support.strategies import Raw, history, text
 
 MODEL = "gpt-4o"

@@ -13,8 +13,7 @@ import anthropic
 import pytest
 
 from brim.testing import ReceivedRequest, ScriptedReply, ScriptedServer, ToolCallReply
-from brim.wire import read_messages
-from brim.wire.formats import FORMATS_BY_PATH
+from brim.wire.formats import FORMATS_BY_PATH, read_messages
 from tests.support.gateway.clients import (
     Chain,
     Modelling,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.tokens import image_size, image_size_base64
+from brim.tokens.media_tokens import image_size, image_size_base64
 
 sides = st.integers(1, 16_383)
 Kind = Callable[[int, int], bytes]

@@ -9,8 +9,7 @@ import pytest
 import brim
 from brim.fitting.policies import PolicyName
 from brim.messages import Call, Media
-from brim.wire import detect_format, read_messages
-from brim.wire.formats import ANTHROPIC
+from brim.wire.formats import ANTHROPIC, detect_format, read_messages
 from tests.support.strategies import Raw, text
 from tests.support.wire.bodies import MARK, PIXEL, anthropic_faults
 from tests.support.wire.trims import MODEL, cut, drop, output, thoughtless

@@ -11,9 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import brim
-from brim import wire
 from brim.fitting.policies import PolicyName
-from brim.wire.formats import ANTHROPIC, RESPONSES, BodyFormat
+from brim.wire.formats import ANTHROPIC, RESPONSES, BodyFormat, detect_format, read_messages
 from tests.support.strategies import Raw
 from tests.support.wire.bodies import (
     anthropic_bodies,
@@ -85,7 +84,7 @@ def _unusual(items: Any) -> Any:
 
 @given(anthropic_bodies())
 def test_the_fast_path_reads_the_same_messages(body: Raw) -> None:
-    assert wire.read_messages(body, ANTHROPIC) == wire.read_messages(unusual(body), ANTHROPIC)
+    assert read_messages(body, ANTHROPIC) == read_messages(unusual(body), ANTHROPIC)
 
 
 junk = st.recursive(
@@ -105,7 +104,7 @@ def test_invalid_bodies_are_rejected_or_passed_through(key: str, items: Any, mor
         out = brim.fit(body, model="gpt-4o", window=10_000_000)
     except brim.InputError:
         return
-    private = any(message.private for message in wire.read_messages(body, wire.detect_format(body)))
+    private = any(message.private for message in read_messages(body, detect_format(body)))
     assert private or dict(out) == body | {"model": "gpt-4o"}
     assert body == before
 
@@ -128,7 +127,7 @@ def test_unchanged_bodies_are_the_same_objects(body: Raw, model: str | None) -> 
 @given(bodies)
 def test_a_body_without_private_fields_is_byte_equal(body: Raw) -> None:
     form = form_of(body)
-    assume(not any(message.private for message in wire.read_messages(body, form)))
+    assume(not any(message.private for message in read_messages(body, form)))
     out = brim.fit(body, model="gpt-4o", window=10_000_000, reply=1)
     assert json.dumps(dict(out)) == json.dumps(body | {"model": "gpt-4o"})
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import brim
-from brim.wire import detect_format
-from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat
+from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat, detect_format
 
 HI = {"role": "user", "content": "hi"}
 

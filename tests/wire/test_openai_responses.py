@@ -8,8 +8,7 @@ import pytest
 
 import brim
 from brim.messages import Call, Media
-from brim.wire import read_messages
-from brim.wire.formats import RESPONSES
+from brim.wire.formats import RESPONSES, read_messages
 from brim.wire.notes import gap_note
 from tests.support.strategies import Raw, text
 from tests.support.wire.bodies import PIXEL, responses_faults

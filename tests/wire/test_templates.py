@@ -19,8 +19,8 @@ from brim.fitting.policies import resolve_policy
 from brim.messages import Message
 from brim.tokens import Counter, counter_for
 from brim.tokens.counter import CalibratedCounter, RequestCounter
-from brim.wire import openai_chat, read_messages
-from brim.wire.formats import CHAT
+from brim.wire import openai_chat
+from brim.wire.formats import CHAT, read_messages
 from brim.wire.notes import CONVERSATION_CONTINUES, INTERRUPTED, NO_RESULT, RESULTS_ABOVE
 from brim.wire.template_adapter import apply_template, make_short_id
 from brim.wire.template_counter import wrap_counter

@@ -16,12 +16,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from brim.messages import Message
-from brim.wire import (
-    detect_format,
-    formats,
-    openai_chat,
-    read_messages,
-)
+from brim.wire import formats, openai_chat
+from brim.wire.formats import detect_format, read_messages
 from brim.wire.notes import CONVERSATION_CONTINUES, NO_RESULT
 from brim.wire.reply_parser import parse_reply
 from brim.wire.to_anthropic import add_cache_marks, find_message_index

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from brim import wire
 from brim.errors import InputError
 from brim.fitting.budget import compute_budget
 from brim.fitting.fitter import Fitter
 from brim.fitting.policies import resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
 from brim.tokens import counter_for
-from brim.wire import read_tools
-from brim.wire.formats import CHAT, BodyFormat
+from brim.wire.formats import (
+    CHAT,
+    BodyFormat,
+    detect_format,
+    min_reply_tokens,
+    read_messages,
+    read_tools,
+)
 from brim.wire.template_counter import wrap_counter
 from brim.wire.template_rules import PERMISSIVE, TemplateRules, find_rules
 
@@ -64,7 +69,7 @@ def count(
         return Count(parts, exact=not counter.uncertainty and not tools)
     body = _build_body(text_or_messages, model, tools)
     counter = counter_for(body.get("model"), tokenizer=tokenizer)
-    messages = wire.read_messages(body, wire.detect_format(body))
+    messages = read_messages(body, detect_format(body))
     offered = read_tools(body)
     parts = {"framing": counter.overhead, "tools": counter.tools(offered)}
     for message in messages:
@@ -97,10 +102,10 @@ def fit(
     messages that must be sent are larger than the limit.
     """
     body = _build_body(messages_or_body, model, tools)
-    format = wire.detect_format(body)
+    format = detect_format(body)
     rules = _find_rules(template, format)
     counter = wrap_counter(counter_for(body.get("model"), tokenizer=tokenizer), rules)
-    least = wire.min_reply_tokens(body)
+    least = min_reply_tokens(body)
     budget = compute_budget(body.get("model"), window, reply, counter.uncertainty, least)
     chosen = resolve_policy(
         policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
@@ -116,7 +121,7 @@ def _build_body(
     arguments = {"model": model, "tools": tools}
     arguments = {key: value for key, value in arguments.items() if value is not None}
     if isinstance(given, Mapping):
-        wire.detect_format(given)
+        detect_format(given)
         return {**given, **arguments}
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         raise InputError(

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from brim import wire
 from brim.fitting.plan import Request
 from brim.fitting.planner import Planner
 from brim.fitting.prefix_cache import CachedConversation, ConversationKey, encode_values
-from brim.wire import read_tools
 from brim.wire.body_parts import check_depth
-from brim.wire.formats import CHAT, BodyFormat
+from brim.wire.formats import CHAT, BodyFormat, lower_reply_limit, read_tools
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
 
@@ -151,7 +149,7 @@ class ParsedBody(NamedTuple):
         out = self.apply_template(plan)
         if self.format is not CHAT and plan.is_trimmed:
             self._check(out, plan)
-        return wire.lower_reply_limit(out, self.format, plan.reply_room, plan.budget.reply)
+        return lower_reply_limit(out, self.format, plan.reply_room, plan.budget.reply)
 
     def build_request(self, plan: Plan) -> Request:
         """Return the request to send. The caller may change it: its list is a copy."""

@@ -9,11 +9,11 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
-from brim import wire
 from brim.errors import InputError
 from brim.gateway.errors import GatewayError, nesting_error
 from brim.providers.transport import encode_body
 from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, RESPONSES, BodyFormat
+from brim.wire.formats import detect_format as detect_by_shape
 
 PATHS: Final[Mapping[str, BodyFormat]] = {
     path: format for format in FORMATS.values() for path in (format.versioned_path, format.path)
@@ -135,7 +135,7 @@ def detect_format(asked: BodyFormat, body: Mapping[str, Any]) -> BodyFormat:
     if "messages" not in body and "input" in body:
         return RESPONSES
     if asked is RESPONSES and "messages" in body and "input" not in body:
-        return ANTHROPIC if wire.detect_format(body) is ANTHROPIC else CHAT
+        return ANTHROPIC if detect_by_shape(body) is ANTHROPIC else CHAT
     if asked is CHAT and "system" in body and isinstance(body["system"], str | list):
         return ANTHROPIC
     if asked is ANTHROPIC and _is_chat_only(body):

@@ -13,8 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from brim.gateway.errors import GatewayError
-from brim.wire import read_tools
-from brim.wire.formats import REPLY_KEYS
+from brim.wire.formats import REPLY_KEYS, read_tools
 
 if TYPE_CHECKING:
     from brim.wire.formats import BodyFormat

@@ -13,8 +13,8 @@ from brim.fitting.plan import count_since_trim
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
 from brim.gateway.cost_fields import has_duplicate_fields
-from brim.wire import openai_responses, read_tools, to_anthropic
-from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES
+from brim.wire import openai_responses, to_anthropic
+from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, read_tools
 
 if TYPE_CHECKING:
     from brim.fitting.fitter import Fitter, ParsedBody

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
-from brim import wire
 from brim.errors import BrimError, ContextOverflowError, ProviderError
 from brim.fitting.flow import CountJob
 from brim.fitting.plan import get_overflow_plan
@@ -21,6 +20,7 @@ from brim.gateway.stream_monitor import StreamOpening, classify_error, mask_secr
 from brim.providers.errors import choose_fallback, is_server_failure
 from brim.providers.http_connection import SendState
 from brim.providers.transport import MAX_ERROR_BYTES
+from brim.wire.formats import min_reply_tokens
 from brim.wire.overflow import parse_overflow
 from brim.wire.reply_parser import find_error_object
 
@@ -229,7 +229,7 @@ class Forwarder:
             self._billing.check(request.body, request.form)
             reply_key = route.upstream.reply_key(request.form)
             additions = BodyAdditions(additions.cache_marks, additions.stream_usage, reply_key)
-        policy, least = self._policy(route), wire.min_reply_tokens(request.body)
+        policy, least = self._policy(route), min_reply_tokens(request.body)
         if rejected is None:
             return RequestFit(route.fitter(policy, least), request, additions, route.count, None)
         fitter = route.fitter_for(rejected.profile, policy, least)

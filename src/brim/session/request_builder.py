@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from brim import wire
 from brim.fitting.plan import count_since_trim
 from brim.wire import openai_chat, to_anthropic
 from brim.wire.body_parts import copy_json
-from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, BodyFormat, FormatName
+from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, BodyFormat, FormatName, lower_reply_limit
 from brim.wire.reply_parser import NATIVE_FIELDS
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
@@ -51,9 +50,7 @@ class RequestBuilder:
             messages.insert(0, {"role": self.system_role, "content": self.system})
         shaped = apply_template(messages, self.rules)
         body = copy_json(self._build(shaped, plan))
-        limited = wire.lower_reply_limit(
-            body, self._body_format, plan.reply_room, plan.budget.reply
-        )
+        limited = lower_reply_limit(body, self._body_format, plan.reply_room, plan.budget.reply)
         return dict(limited)
 
     def find_reply_limit(self, body: Mapping[str, Any]) -> int | None:

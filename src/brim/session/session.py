@@ -15,9 +15,9 @@ from brim.session.driver import RequestSettings, SessionDriver, parse_settings
 from brim.session.ledger import Ledger, SpendingLimits
 from brim.session.summaries import MAX_SUMMARY_CHARS, run_with_summarizer
 from brim.session.system_prompt import SystemPrompt
-from brim.wire import openai_chat, validate_tools
+from brim.wire import openai_chat
 from brim.wire.body_parts import copy_json
-from brim.wire.formats import FORMATS, FormatName
+from brim.wire.formats import FORMATS, FormatName, validate_tools
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -41,8 +41,15 @@ from brim.testing.reply_formats import (
 )
 from brim.testing.script import Body, ErrorReply, ReceivedRequest, TextReply, ToolCallReply
 from brim.tokens import counter_for
-from brim.wire import detect_format, read_messages, read_tools
-from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, FORMATS_BY_PATH
+from brim.wire.formats import (
+    ANTHROPIC,
+    CHAT,
+    FORMATS,
+    FORMATS_BY_PATH,
+    detect_format,
+    read_messages,
+    read_tools,
+)
 
 ScriptedReply = str | ToolCallReply | TextReply | ErrorReply
 Script = (

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from brim.messages import Message
-from brim.tokens.media_tokens import image_size, image_size_base64
 from brim.tokens.tokenizer_registry import (
     counter_for,
     register,
@@ -23,8 +22,6 @@ __all__ = [
     "Counter",
     "Tokenizer",
     "counter_for",
-    "image_size",
-    "image_size_base64",
     "register",
     "tokenizer",
     "tokenizer_for",

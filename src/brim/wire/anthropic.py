@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 from brim.errors import MessageError
 from brim.messages import Call, Message, Role
 from brim.wire.body_parts import (
+    THINKING_BLOCKS,
     MessageBuilder,
     copy_public,
     is_text,
     make_text,
     read_block_media,
+    read_thinking,
     replace_texts,
     require_mapping,
     require_parts,
-    shorten_encrypted,
     strip_private,
     to_message_error,
     to_text,
@@ -36,17 +37,8 @@ Block = Mapping[str, Any]
 _ROLES: Final[Mapping[str, Role]] = {"system": "system", "user": "user", "assistant": "assistant"}
 _TEXT: Final = ("text",)
 _PLAIN: Final = frozenset(("type", "text", "cache_control"))
-_THINKING: Final = ("thinking", "redacted_thinking")
 _SERVER_CALLS: Final = ("server_tool_use", "mcp_tool_use")
 _GET_THINKING: Final = attrgetter("thinking")
-
-
-def is_fittable(body: Mapping[str, Any]) -> bool:
-    """Whether the body contains the whole conversation; the server keeps the rest of a thread."""
-    if "thread" not in body:
-        return True
-    thread = body["thread"]
-    return not (isinstance(thread, Mapping) and thread.get("previous_message_id"))
 
 
 class AnthropicReader(BodyReader):
@@ -261,8 +253,8 @@ def _answered_call_id(block: Block) -> str | None:
 def _gather(parts: MessageBuilder, blocks: Sequence[Block]) -> None:
     answered = {_answered_call_id(block) for block in blocks if _is_result(block)}
     for block in filter(None, blocks):
-        if block.get("type") in _THINKING:
-            parts.thinking.append(_thinking_text(block))
+        if block.get("type") in THINKING_BLOCKS:
+            parts.thinking.append(read_thinking(block))
         elif block.get("type") == "tool_use" and str(block.get("id")) not in answered:
             parts.calls.append(_call(block))
         else:
@@ -270,14 +262,6 @@ def _gather(parts: MessageBuilder, blocks: Sequence[Block]) -> None:
     if parts.thinking and not (any(parts.words) or parts.calls or parts.media or parts.extras):
         # Without its thinking the message would be empty, so the thinking is not dropped.
         parts.words, parts.thinking = _keep_as_text(parts.thinking, parts.words), []
-
-
-def _thinking_text(block: Block) -> str:
-    """Return the thinking of a block; if it is encrypted, a text of about its size."""
-    shown = block.get("thinking")
-    if shown:
-        return to_text(shown)
-    return shorten_encrypted(to_text(block.get("signature") or block.get("data") or ""))
 
 
 def _call(block: Block) -> Call:
@@ -389,7 +373,7 @@ def _rewrite_blocks(
     if before.role == "tool":
         yield positions[0], _write_result(blocks[0], after.outputs)
         return
-    thoughts = [block for block in blocks if block.get("type") in _THINKING]
+    thoughts = [block for block in blocks if block.get("type") in THINKING_BLOCKS]
     texts = list(after.words if before.thinking else after.words[len(thoughts) :])
     for position, block in zip(positions, blocks, strict=True):
         if block in thoughts and before.thinking and not after.thinking:

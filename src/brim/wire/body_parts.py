@@ -214,6 +214,17 @@ def _shorten_encrypted_fields(value: Any) -> Any:
     return value
 
 
+THINKING_BLOCKS: Final = ("thinking", "redacted_thinking")
+"""Types of Anthropic's blocks with thinking."""
+
+
+def read_thinking(block: Part) -> str:
+    """Return the thinking of an Anthropic block; if it is encrypted, a text of about its size."""
+    if shown := block.get("thinking"):
+        return to_text(shown)
+    return shorten_encrypted(to_text(block.get("signature") or block.get("data") or ""))
+
+
 def shorten_encrypted(text: str) -> str:
     """Return a prefix of encrypted text that counts about as many tokens as the plain text.
 

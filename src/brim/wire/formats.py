@@ -8,14 +8,17 @@ and streams are parsed in `reply_parser` and `streams`; the gateway's error resp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from brim.errors import InputError
 from brim.wire import anthropic, openai_chat, openai_responses
 
 if TYPE_CHECKING:
+    from brim.messages import Message
     from brim.wire.body_reader import BodyReader
 
 FormatName = Literal["openai", "anthropic", "responses"]
@@ -40,14 +43,24 @@ class BodyFormat:
     reply_keys: tuple[str, ...]
     """The fields of the maximum number of output tokens; all servers support the last one."""
     create_reader: Callable[[], BodyReader]
-    is_fittable: Callable[[Mapping[str, Any]], bool]
-    """Whether a body contains the whole conversation, none of it kept by the server."""
+    stored_paths: tuple[tuple[str, ...], ...]
+    """Paths of fields that refer to a part of the conversation kept by the server."""
     builder: str
     """The module that builds bodies, imported on first use: `fit` builds none."""
 
     @property
     def versioned_path(self) -> str:
         return f"/v1{self.path}"
+
+    def is_fittable(self, body: Mapping[str, Any]) -> bool:
+        """Whether a body contains the whole conversation, none of it kept by the server."""
+        for path in self.stored_paths:
+            value: object = body
+            for key in path:
+                value = value.get(key) if isinstance(value, Mapping) else None
+            if value:
+                return False
+        return True
 
     def build(
         self,
@@ -79,7 +92,7 @@ CHAT: Final = BodyFormat(
     system_key="",
     reply_keys=("max_completion_tokens", "max_tokens"),
     create_reader=openai_chat.ChatReader,
-    is_fittable=openai_chat.is_fittable,
+    stored_paths=(),
     builder="brim.wire.openai_chat",
 )
 ANTHROPIC: Final = BodyFormat(
@@ -91,7 +104,7 @@ ANTHROPIC: Final = BodyFormat(
     system_key="system",
     reply_keys=("max_tokens",),
     create_reader=anthropic.AnthropicReader,
-    is_fittable=anthropic.is_fittable,
+    stored_paths=(("thread", "previous_message_id"),),
     builder="brim.wire.to_anthropic",
 )
 RESPONSES: Final = BodyFormat(
@@ -103,7 +116,7 @@ RESPONSES: Final = BodyFormat(
     system_key="instructions",
     reply_keys=("max_output_tokens",),
     create_reader=openai_responses.ResponsesReader,
-    is_fittable=openai_responses.is_fittable,
+    stored_paths=(("previous_response_id",), ("conversation",)),
     builder="brim.wire.to_responses",
 )
 
@@ -115,3 +128,125 @@ FORMATS_BY_PATH: Final[Mapping[str, BodyFormat]] = {
 }
 REPLY_KEYS: Final = frozenset(key for format in FORMATS.values() for key in format.reply_keys)
 """The fields of all formats for the maximum number of output tokens."""
+
+
+# Reading a body by its format
+
+
+def read_messages(body: Mapping[str, Any], format: BodyFormat) -> list[Message]:
+    """Return the turns of a body, system text first."""
+    return format.create_reader().read(body) or []
+
+
+def validate_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
+    """Return the tool definitions; raise `InputError` if they are not a list."""
+    if tools is None:
+        return None
+    if isinstance(tools, str | bytes | bytearray) or not isinstance(tools, Sequence):
+        raise InputError(f"tools must be a list of definitions, not {type(tools).__name__}")
+    return tools
+
+
+def read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the tools of a body; raise `InputError` if they are not a list."""
+    return validate_tools(body.get("tools")) or ()
+
+
+def min_reply_tokens(body: Mapping[str, Any]) -> int:
+    """Return the fewest output tokens that a request needs: the thinking budget and one more."""
+    if "thinking" not in body:
+        return 0
+    thinking = body["thinking"]
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    return max(0, budget) + 1 if isinstance(budget, int) else 0
+
+
+def lower_reply_limit(
+    body: Mapping[str, Any], format: BodyFormat, room: int, reply: int
+) -> Mapping[str, Any]:
+    """Return a body whose output limit is at most the room in the window, or the planned reply."""
+    for key in format.reply_keys:
+        requested = body.get(key)
+        if isinstance(requested, int) and requested > room:
+            most = max(room, reply, min_reply_tokens(body))
+            body = {**body, key: most} if requested > most else body
+    return body
+
+
+# Detecting the format
+
+_RESPONSES_FIELDS: Final = ("input", "previous_response_id", "conversation")
+_ANTHROPIC_FIELDS: Final = ("system", "anthropic_version", "stop_sequences", "mcp_servers")
+_CHAT_ROLES: Final = ("system", "developer", "tool", "function")
+_CHAT_FIELDS: Final = frozenset(("tool_calls", "function_call"))
+_ANTHROPIC_BLOCKS: Final = frozenset(
+    ("tool_use", "tool_result", "redacted_thinking", "server_tool_use", "search_result")
+)
+_DATED = re.compile(r".+_\d{8}")
+"""The names of Anthropic's built-in tools: `bash_20250124`."""
+
+
+def detect_format(body: Mapping[str, Any]) -> BodyFormat:
+    """Return the format of a request body, by its shape; an ambiguous body is chat completions."""
+    messages = body.get("messages")
+    if messages is None and any(body.get(key) is not None for key in _RESPONSES_FIELDS):
+        return RESPONSES
+    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        raise InputError(
+            "Unknown request body: it must have `messages` (chat completions, Anthropic) or "
+            f"`input` (responses), but has {', '.join(map(str, body)) or 'nothing'}"
+        )
+    return ANTHROPIC if _is_anthropic(body, messages) else CHAT
+
+
+def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:
+    if any(body.get(key) is not None for key in _ANTHROPIC_FIELDS):
+        return True
+    found = _is_anthropic_by_tools(body.get("tools"))
+    if found is None:
+        found = _is_anthropic_by_messages(messages)
+    if found is None:
+        thinking = body.get("thinking")
+        found = isinstance(thinking, Mapping) and "budget_tokens" in thinking
+    return found
+
+
+def _is_anthropic_by_tools(tools: object) -> bool | None:
+    """Whether the tools are in Anthropic's format; None if they do not tell."""
+    for tool in tools if isinstance(tools, Sequence) else ():
+        match tool:
+            case {"function": _} | {"custom": _}:
+                return False
+            case {"input_schema": _}:
+                return True
+            case {"type": str(kind)} if _DATED.fullmatch(kind):
+                return True
+    return None
+
+
+def _is_anthropic_by_messages(messages: Iterable[Any]) -> bool | None:
+    """Whether the messages are in Anthropic's format; the first unambiguous message decides."""
+    for message in messages:
+        if not isinstance(message, Mapping):
+            continue
+        if message.get("role") in _CHAT_ROLES or not _CHAT_FIELDS.isdisjoint(message):
+            return False
+        content = message.get("content")
+        if isinstance(content, str) or not isinstance(content, Sequence):
+            continue
+        for block in content:
+            if isinstance(block, Mapping) and _is_anthropic_block(block):
+                return True
+    return None
+
+
+def _is_anthropic_block(block: Mapping[str, Any]) -> bool:
+    match block:
+        case {"type": "image" | "document", "source": _}:
+            return True
+        case {"type": "thinking", "thinking": str()}:
+            return True
+        case {"type": str(kind)}:
+            return kind in _ANTHROPIC_BLOCKS
+        case _:
+            return False

@@ -48,11 +48,6 @@ THINKING: Final = (*PLAIN_THINKING, *SIGNED_THINKING)
 _COMMON: Final = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
 
 
-def is_fittable(_: Mapping[str, Any]) -> bool:
-    """Whether the body contains the whole conversation: always, in chat completions."""
-    return True
-
-
 class ChatReader(BodyReader):
     """Reads chat completions: every message is one turn."""
 

@@ -44,11 +44,6 @@ _TAKES_TEXT: Final = tuple(
 _NOTE_END: Final = gap_note(2, 2).partition("about 2")[2]
 
 
-def is_fittable(body: Mapping[str, Any]) -> bool:
-    """Whether the body contains the whole conversation; one kept by the server is not fitted."""
-    return not body.get("previous_response_id") and not body.get("conversation")
-
-
 def has_references(body: Mapping[str, Any]) -> bool:
     """Whether the body refers to items that are kept by the server."""
     items = body.get("input")

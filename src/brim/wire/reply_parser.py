@@ -13,9 +13,11 @@ from typing import Any, Final
 from brim.errors import InputError, InvalidResponseError
 from brim.wire import openai_chat
 from brim.wire.body_parts import (
+    THINKING_BLOCKS,
     Part,
     copy_public,
     filter_mappings,
+    read_thinking,
     shorten_encrypted,
     to_text,
 )
@@ -270,11 +272,7 @@ def join_block_text(blocks: Iterable[Part]) -> str:
 
 def join_block_thinking(blocks: Iterable[Part]) -> str:
     """Return the thinking of blocks; for encrypted thinking, a text of about its size."""
-    thoughts: list[str] = []
-    for block in blocks:
-        if block.get("type") in ("thinking", "redacted_thinking"):
-            secret = block.get("signature") or block.get("data") or ""
-            thoughts.append(to_text(block.get("thinking") or shorten_encrypted(to_text(secret))))
+    thoughts = (read_thinking(block) for block in blocks if block.get("type") in THINKING_BLOCKS)
     return "\n\n".join(filter(None, thoughts))
 
 

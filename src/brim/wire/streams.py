@@ -5,8 +5,9 @@ This module does no I/O: the caller passes the events in.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from brim.wire.body_parts import Part, filter_mappings, get_mapping, to_text
 from brim.wire.openai_chat import PLAIN_THINKING, SIGNED_THINKING
@@ -70,14 +71,16 @@ class _Delta(NamedTuple):
     is_token: bool = False
 
 
-class _Accumulator(Protocol):
+class _Accumulator(ABC):
     """Accumulates the events of one format."""
 
-    is_whole: bool
-    has_begun: bool
+    is_whole = False
+    has_begun = True
 
+    @abstractmethod
     def add(self, event: Part) -> _Delta: ...
 
+    @abstractmethod
     def whole(self) -> Part:
         """Return the response so far, in the shape of an unstreamed one."""
 
@@ -103,11 +106,8 @@ def _choose_accumulator(event: Part) -> _Accumulator | None:
             return None
 
 
-class _UnstreamedAccumulator:
+class _UnstreamedAccumulator(_Accumulator):
     """The response of a server that does not stream."""
-
-    is_whole = False
-    has_begun = True
 
     def __init__(self) -> None:
         self._whole: Part = {}
@@ -126,11 +126,12 @@ class _UnstreamedAccumulator:
 # Chat completions
 
 
-class _ChatAccumulator:
+class _ChatAccumulator(_Accumulator):
     """Chunks of a chat completion; only the first choice is read."""
 
+    has_begun = False
+
     def __init__(self) -> None:
-        self.is_whole = self.has_begun = False
         self._beside: dict[str, Any] = {}
         self._finish: object = None
         self._content: list[str] = []
@@ -252,13 +253,10 @@ def _first_choice(choices: object) -> Part:
 # Anthropic messages
 
 
-class _AnthropicAccumulator:
+class _AnthropicAccumulator(_Accumulator):
     """Blocks of an Anthropic message; each has events for its start, its deltas and its end."""
 
-    has_begun = True
-
     def __init__(self) -> None:
-        self.is_whole = False
         self._message: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
@@ -350,15 +348,10 @@ _CALL_EVENTS: Final = {
 _DELTA_EVENTS: Final = frozenset((*_TEXT_EVENTS, *_CALL_EVENTS))
 
 
-class _ResponsesAccumulator:
-    """Items of a response; the final event of an item contains it whole, and that of the response
-    all.
-    """
-
-    has_begun = True
+class _ResponsesAccumulator(_Accumulator):
+    """Items of a response; the last event of an item has all of it, that of the response all."""
 
     def __init__(self) -> None:
-        self.is_whole = False
         self._response: dict[str, Any] = {}
         self._items: dict[int, Part] = {}
         self._pieces: dict[int, dict[tuple[str, int], list[str]]] = {}

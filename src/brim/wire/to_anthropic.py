@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from brim.wire.body_parts import Part, copy_public, is_text, make_text
+from brim.wire.body_parts import THINKING_BLOCKS, Part, copy_public, is_text, make_text
 from brim.wire.chat_source import (
     ChatTurn,
     assign_call_ids,
@@ -24,7 +24,6 @@ from brim.wire.reply_parser import (
     parse_arguments,
 )
 
-_THINKING: Final = ("thinking", "redacted_thinking")
 _NATIVE: Final = ("image", "document", "search_result", "container_upload")
 _IMAGES: Final = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
@@ -183,7 +182,7 @@ def _assistant(turn: ChatTurn) -> list[Part]:
         ]
     else:
         blocks = [*_texts(turn), *_calls(turn)]
-    while blocks and blocks[-1]["type"] in _THINKING:
+    while blocks and blocks[-1]["type"] in THINKING_BLOCKS:
         blocks.pop()  # a message must not end with thinking
     return blocks
 
@@ -334,7 +333,7 @@ def _mark_last_block(blocks: Sequence[Part], mark: Part) -> list[Part] | None:
     """Mark the last block that may be marked; None if it has a mark, or there is no such block."""
     for index in reversed(range(len(blocks))):
         block = blocks[index]
-        if block.get("type") in _THINKING or is_blank(block) or block.get("defer_loading"):
+        if block.get("type") in THINKING_BLOCKS or is_blank(block) or block.get("defer_loading"):
             continue
         if block.get("cache_control"):
             return None
