@@ -106,7 +106,8 @@ class ServerInfo:
         `headers` are those of the client that wants to know; they override the endpoint's own.
         """
         listing = await self._list_models(retries=None, timeout=None, headers=headers)
-        return [str(model["id"]) for model in listing.models if model.get("id")]
+        names = (model.get("id") for model in listing.models)
+        return [name for name in names if isinstance(name, str) and name]
 
     async def window_of(self, model: str, headers: Mapping[str, str] | None = None) -> Window:
         """Return the window of a model at the running server; it is the same for every client."""

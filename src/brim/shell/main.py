@@ -126,7 +126,7 @@ def _choose_models(
     if options.model or loaded.config.models:
         wanted, found = options.model or saved, {}
     else:
-        from brim.shell.setup.first_start import find_first_models
+        from brim.shell.setup.discovery import find_first_models
 
         found = find_first_models(environment, screen)
         wanted = saved or next(iter(found), None)

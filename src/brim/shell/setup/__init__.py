@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 CheckState = Literal["ok", "warn", "bad"]
+Finding = tuple[CheckState, str] | tuple[CheckState, str, str]
+"""What a check found: the state, a message, and maybe advice."""
 
 
 @dataclass(frozen=True, slots=True)

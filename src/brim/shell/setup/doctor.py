@@ -17,13 +17,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from brim.config import Config, Trust, home_as_tilde
 from brim.errors import BrimError, ConfigError
 from brim.shell.approval.secret_masker import Masker
-from brim.shell.setup import CheckResult
+from brim.shell.setup import CheckResult, CheckState, Finding
 from brim.shell.setup.discovery import PORTS, find_models
 
 if TYPE_CHECKING:
-    from brim.config import Config, ConfigFile, LoadedConfig
+    from brim.config import ConfigFile, LoadedConfig
 
 PATIENCE: Final = 3.0
 """Seconds that a server may take to respond."""
@@ -55,8 +56,6 @@ def run_checks(
     extra: Sequence[ExtraCheck] = (),
 ) -> Iterator[CheckResult]:
     """Yield the result of each check as soon as it is done; an invalid configuration is one."""
-    from brim.config import Config
-
     config = Config() if isinstance(loaded, ConfigError) else loaded.config
     masker = _masker(config, environment)
     for check in _all_checks(loaded, config, environment, ports, patience, extra):
@@ -87,11 +86,12 @@ def _all_checks(
     others = list(_find_unconfigured(config, environment, ports, patience / 3))
     yield from others
     served = [model for model in config.models.values() if model.endpoint]
-    yield _check_embedded_model(is_needed=not served and not others)
-    yield _check_state_folder(environment)
+    yield CheckResult("embedded model", *_check_embedded_model(not served and not others))
+    yield CheckResult("state folder", *_check_state_folder(environment))
     for check in extra:
         yield check(config, environment)
-    yield from _check_terminal(environment)
+    for finding in _check_terminal(environment):
+        yield CheckResult("terminal", *finding)
 
 
 # Installation
@@ -123,27 +123,20 @@ def _check_extras() -> Iterator[CheckResult]:
 
 def _check_configuration(loaded: LoadedConfig | ConfigError) -> Iterator[CheckResult]:
     if isinstance(loaded, ConfigError):
+        advice = "see `brim config --example` for every key"
         for problem in loaded.problems:
-            yield CheckResult(
-                "configuration", "bad", problem, "see `brim config --example` for every key"
-            )
+            yield CheckResult("configuration", "bad", problem, advice)
         return
     for file in loaded.files:
-        yield _check_file(file)
+        yield CheckResult("configuration", *_check_file(file))
 
 
-def _check_file(file: ConfigFile) -> CheckResult:
-    from brim.config import home_as_tilde
-
+def _check_file(file: ConfigFile) -> Finding:
     path = home_as_tilde(file.path)
     if file.state == "not trusted":
-        return CheckResult(
-            "configuration", "warn", f"{path} is ignored: it is not trusted", "brim config trust"
-        )
-    message = (
-        f"{path} is used" if file.state == "used" else f"{path} does not exist; defaults apply"
-    )
-    return CheckResult("configuration", "ok", message)
+        return "warn", f"{path} is ignored: it is not trusted", "brim config trust"
+    used = file.state == "used"
+    return "ok", f"{path} is used" if used else f"{path} does not exist; defaults apply"
 
 
 def _check_model(
@@ -187,84 +180,71 @@ def _netloc(url: str | None) -> str:
     return urlsplit(url or "").netloc.lower().replace("localhost", "127.0.0.1")
 
 
-def _check_embedded_model(*, is_needed: bool) -> CheckResult:
+def _check_embedded_model(is_needed: bool) -> Finding:
     """Check the embedded model, which is needed if there is no other."""
-    name, advice = "embedded model", "get it with `brim local`"
+    missing: CheckState = "warn" if is_needed else "ok"
     try:
         from brim.providers.local import SMOLLM2, default_model
 
         path = default_model()
     except (BrimError, ImportError) as error:
-        return CheckResult(name, "warn" if is_needed else "ok", str(error), None)
+        return missing, str(error)
     if path is None:
         message = f"{SMOLLM2.file} is not downloaded ({SMOLLM2.wheel_size / 1e6:.0f} MB)"
-        return CheckResult(name, "warn" if is_needed else "ok", message, advice)
+        return missing, message, "get it with `brim local`"
     if find_spec("xllamacpp") is None:
         message = f"{path} is downloaded, but llama.cpp is not installed"
-        return CheckResult(name, "warn", message, "pip install 'brim[local]'")
-    return CheckResult(name, "ok", str(path))
+        return "warn", message, "pip install 'brim[local]'"
+    return "ok", str(path)
 
 
 # The machine
 
 
-def _check_state_folder(environment: Mapping[str, str]) -> CheckResult:
+def _check_state_folder(environment: Mapping[str, str]) -> Finding:
     """Check that the folder for conversations and spending is writable and private."""
-    from brim.config import Trust, home_as_tilde
-
-    name, folder = "state folder", Trust.of(environment).path.parent
+    folder, advice = Trust.of(environment).path.parent, "set BRIM_STATE to another folder"
     path = home_as_tilde(folder)
     if not folder.exists():
         above = next(each for each in folder.parents if each.exists())
         if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
-            return CheckResult(name, "ok", f"{path} will be created when needed")
-        return CheckResult(
-            name, "bad", f"{path} cannot be created", "set BRIM_STATE to another folder"
-        )
+            return "ok", f"{path} will be created when needed"
+        return "bad", f"{path} cannot be created", advice
     try:
         with tempfile.TemporaryFile(dir=folder):
             mode = stat.S_IMODE(folder.stat().st_mode)
     except OSError as error:
-        message = f"{path} is not writable: {error.strerror}"
-        return CheckResult(name, "bad", message, "set BRIM_STATE to another folder")
+        return "bad", f"{path} is not writable: {error.strerror}", advice
     if mode & 0o077 and os.name == "posix":
-        return CheckResult(name, "warn", f"other users can read {path}", f"chmod 700 {path}")
-    return CheckResult(name, "ok", f"{path} is writable")
+        return "warn", f"other users can read {path}", f"chmod 700 {path}"
+    return "ok", f"{path} is writable"
 
 
-def _check_terminal(environment: Mapping[str, str]) -> Iterator[CheckResult]:
-    name = "terminal"
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        yield CheckResult(name, "ok", "not a terminal: output is plain")
-    else:
+def _check_terminal(environment: Mapping[str, str]) -> Iterator[Finding]:
+    if sys.stdin.isatty() and sys.stdout.isatty():
         yield _check_screen(environment)
+    else:
+        yield "ok", "not a terminal: output is plain"
     encoding = (getattr(sys.stdout, "encoding", None) or "unknown").lower()
     if encoding.replace("-", "") != "utf8":
-        advice = "export LC_ALL=C.UTF-8, or another UTF-8 locale"
-        yield CheckResult(
-            name, "warn", f"its encoding is {encoding}, which lacks many characters", advice
-        )
+        message = f"its encoding is {encoding}, which lacks many characters"
+        yield "warn", message, "export LC_ALL=C.UTF-8, or another UTF-8 locale"
 
 
-def _check_screen(environment: Mapping[str, str]) -> CheckResult:
+def _check_screen(environment: Mapping[str, str]) -> Finding:
     kind = environment.get("TERM") or "unknown"
     columns = shutil.get_terminal_size().columns
-    colors = (
-        "no colors (NO_COLOR)" if environment.get("NO_COLOR") else _describe_colors(environment)
-    )
-    message = f"{kind}, {columns} columns, {colors}"
+    message = f"{kind}, {columns} columns, {_describe_colors(environment)}"
     if kind in ("dumb", "unknown"):
-        return CheckResult(
-            "terminal", "warn", message, "export TERM=xterm-256color, if it supports that"
-        )
+        return "warn", message, "export TERM=xterm-256color, if it supports that"
     if columns < MIN_COLUMNS:
-        return CheckResult(
-            "terminal", "warn", message, f"make it {MIN_COLUMNS} columns wide or more"
-        )
-    return CheckResult("terminal", "ok", message)
+        return "warn", message, f"make it {MIN_COLUMNS} columns wide or more"
+    return "ok", message
 
 
 def _describe_colors(environment: Mapping[str, str]) -> str:
+    if environment.get("NO_COLOR"):
+        return "no colors (NO_COLOR)"
     if environment.get("COLORTERM") in ("truecolor", "24bit"):
         return "true color"
     return "256 colors" if "256" in environment.get("TERM", "") else "16 colors"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from brim.errors import (
     AuthenticationError,
@@ -19,17 +19,14 @@ from brim.errors import (
 )
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_counter import CountStates, CountSupport, ServerCounter
-from brim.providers.server_info import ServerInfo
+from brim.providers.server_info import SELF_HOSTED, ServerInfo
 from brim.providers.sync import Portal
 from brim.providers.transport import Transport
-from brim.shell.setup import CheckResult, CheckState
+from brim.shell.setup import CheckResult, CheckState, Finding
 from brim.wire.formats import FORMATS
 
 if TYPE_CHECKING:
     from brim.config import Config, ModelConfig
-
-SELF_HOSTED: Final = frozenset(("llama.cpp", "ollama", "lmstudio", "vllm", "sglang", "tgi"))
-"""Kinds of servers that users run themselves, without a price per token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +62,10 @@ def check_model(
         state: CheckState = "warn" if endpoint.is_loopback else "bad"
         yield CheckResult("key", state, f"{model.key_env} is not set", f"export {model.key_env}=…")
     report = _probe(endpoint, model_name, patience, counts=config.count.server != "off")
-    yield _check_server(name, report, endpoint, model_name)
-    yield _check_window(name, model, model_name, report)
-    yield _check_counting(model_name, report, config.count.server)
-    yield _check_price(name, model, model_name, report)
+    yield CheckResult("server", *_check_server(name, report, endpoint, model_name))
+    yield CheckResult("window", *_check_window(name, model, model_name, report))
+    yield CheckResult("counting", *_check_counting(model_name, report, config.count.server))
+    yield CheckResult("price", *_check_price(name, model, model_name, report))
 
 
 def _probe(endpoint: Endpoint, model_name: str, patience: float, *, counts: bool) -> ServerReport:
@@ -103,25 +100,19 @@ async def _query_server(
         return ServerReport(None, tuple(models), window.tokens, window.source, window.kind, verdict)
 
 
-def _check_server(
-    name: str, report: ServerReport, endpoint: Endpoint, model_name: str
-) -> CheckResult:
+def _check_server(name: str, report: ServerReport, endpoint: Endpoint, model_name: str) -> Finding:
     if report.error is not None:
-        return CheckResult("server", "bad", report.error, f"models.{name}.endpoint is {endpoint}")
+        return "bad", report.error, f"models.{name}.endpoint is {endpoint}"
     what = "" if report.kind == "unknown" else f", {report.kind}"
     answers = f"{endpoint.host} responds{what}"
     if not report.models:
-        return CheckResult("server", "ok", f"{answers}; it does not list its models")
+        return "ok", f"{answers}; it does not list its models"
     if any(_is_same_model(model_name, offered) for offered in report.models):
-        return CheckResult("server", "ok", f"{answers}, and offers {model_name}")
+        return "ok", f"{answers}, and offers {model_name}"
     if report.kind == "llama.cpp" and len(report.models) == 1:
-        return CheckResult(
-            "server", "ok", f"{answers}, and serves {report.models[0]} under any name"
-        )
+        return "ok", f"{answers}, and serves {report.models[0]} under any name"
     few = ", ".join(report.models[:5]) + (", …" if len(report.models) > 5 else "")
-    return CheckResult(
-        "server", "bad", f"{answers}, but does not offer {model_name}", f"it offers {few}"
-    )
+    return "bad", f"{answers}, but does not offer {model_name}", f"it offers {few}"
 
 
 def _is_same_model(one: str, other: str) -> bool:
@@ -130,9 +121,7 @@ def _is_same_model(one: str, other: str) -> bool:
     return one == other or other.startswith(f"{one}-20")
 
 
-def _check_window(
-    name: str, model: ModelConfig, model_name: str, report: ServerReport
-) -> CheckResult:
+def _check_window(name: str, model: ModelConfig, model_name: str, report: ServerReport) -> Finding:
     from brim.models import catalog
 
     advice = f"set models.{name}.window"
@@ -142,22 +131,18 @@ def _check_window(
             message = (
                 f"{model.window:,} tokens are configured, but the server has {report.window:,}"
             )
-            return CheckResult(
-                "window", "warn", message, f"{advice} = {report.window}, or remove it"
-            )
-        return CheckResult("window", "ok", f"{model.window:,} tokens, from the configuration")
+            return "warn", message, f"{advice} = {report.window}, or remove it"
+        return "ok", f"{model.window:,} tokens, from the configuration"
     if report.window is not None:
-        return CheckResult(
-            "window", "ok", f"{report.window:,} tokens, from the server ({report.source})"
-        )
+        return "ok", f"{report.window:,} tokens, from the server ({report.source})"
     if known is not None and known.context is not None:
-        return CheckResult("window", "ok", f"{known.context:,} tokens, from the catalog")
+        return "ok", f"{known.context:,} tokens, from the catalog"
     if report.error is not None:
-        return CheckResult("window", "warn", "unknown while the server does not respond", advice)
-    return CheckResult("window", "bad", f"unknown: {report.source}", advice)
+        return "warn", "unknown while the server does not respond", advice
+    return "bad", f"unknown: {report.source}", advice
 
 
-def _check_counting(model_name: str, report: ServerReport, wanted: str) -> CheckResult:
+def _check_counting(model_name: str, report: ServerReport, wanted: str) -> Finding:
     from brim.tokens import counter_for, vocabulary_of
     from brim.tokens.vocabularies import INSTALL, has_splintr
 
@@ -169,27 +154,23 @@ def _check_counting(model_name: str, report: ServerReport, wanted: str) -> Check
     if wanted == "off":
         server = "and the server is not used for counting (count.server)"
     if is_own:
-        return CheckResult("counting", "ok", f"exact, with {vocabulary}, {server}")
+        return "ok", f"exact, with {vocabulary}, {server}"
     doubt = counter_for(model_name).uncertainty
     message = f"an estimate with {vocabulary}, up to {doubt:.0%} off, {server}"
     if counts or has_splintr():
-        return CheckResult("counting", "ok", message)
-    return CheckResult(
-        "counting", "ok", message, f"{INSTALL} installs the tokenizers of open models"
-    )
+        return "ok", message
+    return "ok", message, f"{INSTALL} installs the tokenizers of open models"
 
 
-def _check_price(
-    name: str, model: ModelConfig, model_name: str, report: ServerReport
-) -> CheckResult:
+def _check_price(name: str, model: ModelConfig, model_name: str, report: ServerReport) -> Finding:
     from brim.models import pricing
 
     if model.price is not None:
-        return CheckResult("price", "ok", "from the configuration")
+        return "ok", "from the configuration"
     if report.kind in SELF_HOSTED:
-        return CheckResult("price", "ok", f"none: {report.kind} is self-hosted")
+        return "ok", f"none: {report.kind} is self-hosted"
     price = pricing.price(model_name)
     if price is None or price.input is None or price.output is None:
         advice = f"set models.{name}.price; spending limits need it"
-        return CheckResult("price", "warn", "unknown", advice)
-    return CheckResult("price", "ok", f"${price.input} in, ${price.output} out, per million tokens")
+        return "warn", "unknown", advice
+    return "ok", f"${price.input} in, ${price.output} out, per million tokens"
