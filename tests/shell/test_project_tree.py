@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.shell import project_tree as trees
-from brim.shell.project_tree import ProjectTree, build_tree, find_root
+from brim.shell.project_tree import build_tree, find_root
 
 
 def made(folder: Path, *names: str, **contents: str) -> Path:
@@ -26,21 +26,18 @@ def made(folder: Path, *names: str, **contents: str) -> Path:
 
 
 def lines(folder: Path, **options: int) -> list[str]:
-    return build_tree(folder, **options).text.splitlines()
+    return build_tree(folder, **options).splitlines()
 
 
 def test_folders_come_first_and_levels_are_indented(tmp_path: Path) -> None:
     made(tmp_path, "b.py", "A.py", "src/brim/api.py", "src/x.py", "docs/")
-    assert build_tree(tmp_path) == ProjectTree(
-        "docs/\nsrc/\n brim/\n  api.py\n x.py\nA.py\nb.py", files=4, folders=3, left_out=0
-    )
+    assert build_tree(tmp_path) == "docs/\nsrc/\n brim/\n  api.py\n x.py\nA.py\nb.py"
 
 
 def test_levels_below_the_depth_are_not_read(tmp_path: Path) -> None:
     made(tmp_path, "a/b/c/d.py", "a/e.py")
     assert lines(tmp_path, depth=1) == ["a/"]
     assert lines(tmp_path, depth=2) == ["a/", " b/", " e.py"]
-    assert build_tree(tmp_path, depth=2).left_out == 0
 
 
 @pytest.mark.parametrize(
@@ -101,8 +98,8 @@ def test_a_name_cannot_add_lines(tmp_path: Path) -> None:
 
 def test_unreadable_folders_are_skipped(tmp_path: Path) -> None:
     made(tmp_path, "file.py")
-    assert build_tree(tmp_path / "nowhere") == ProjectTree("")
-    assert build_tree(tmp_path / "file.py") == ProjectTree("")
+    assert build_tree(tmp_path / "nowhere") == ""
+    assert build_tree(tmp_path / "file.py") == ""
 
 
 def test_a_listed_only_folder_is_shown_without_contents(tmp_path: Path) -> None:
@@ -119,11 +116,10 @@ def test_a_listed_only_folder_is_shown_without_contents(tmp_path: Path) -> None:
 def test_the_longest_lists_are_shortened_first(tmp_path: Path) -> None:
     made(tmp_path, *(f"many/file-{n:03}.py" for n in range(100)), "few/a.py", "few/b.py", "c.py")
     shown = build_tree(tmp_path, max_chars=300)
-    assert shown.text.splitlines()[:4] == ["few/", " a.py", " b.py", "many/"]
-    assert shown.text.splitlines()[-1] == "c.py"
-    left = 103 - sum(1 for line in shown.text.splitlines() if line.endswith(".py"))
-    assert shown.text.splitlines()[-2] == f" … {left} more"
-    assert (shown.files, shown.folders, shown.left_out) == (103, 2, left)
+    assert shown.splitlines()[:4] == ["few/", " a.py", " b.py", "many/"]
+    assert shown.splitlines()[-1] == "c.py"
+    left = 103 - sum(1 for line in shown.splitlines() if line.endswith(".py"))
+    assert shown.splitlines()[-2] == f" … {left} more"
 
 
 def test_a_level_is_dropped_before_lists_become_too_short(tmp_path: Path) -> None:
@@ -131,18 +127,17 @@ def test_a_level_is_dropped_before_lists_become_too_short(tmp_path: Path) -> Non
     made(tmp_path, *(f"{name}/file-{n:03}.py" for name in folders for n in range(9)))
     made(tmp_path, "small/one.py")
     shown = build_tree(tmp_path, max_chars=260)
-    assert shown.text.splitlines()[0] == "folder-0/ … 9 inside"
-    assert shown.text.endswith("small/\n one.py")
-    assert shown.left_out == 81
+    assert shown.splitlines()[0] == "folder-0/ … 9 inside"
+    assert shown.endswith("small/\n one.py")
 
 
 def test_unread_entries_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "MAX_ENTRIES", 15)
     monkeypatch.setattr(trees, "MAX_IN_FOLDER", 10)
     made(tmp_path, *(f"a/{n:02}" for n in range(40)), *(f"b/{n:02}" for n in range(40)))
-    found = build_tree(tmp_path)
-    assert [line for line in found.text.splitlines() if "…" in line] == [" … more", " … more"]
-    assert found.files == 13
+    shown = lines(tmp_path)
+    assert [line for line in shown if "…" in line] == [" … more", " … more"]
+    assert sum(line.startswith(" ") and "…" not in line for line in shown) == 13
     assert lines(tmp_path, max_chars=40) == ["a/ … over 10 inside", "b/ … over 3 inside"]
     assert lines(tmp_path, max_chars=20) == ["… 2 more"]
 
@@ -165,12 +160,26 @@ def test_the_text_fits_and_everything_is_shown_or_counted(
         folder.joinpath(*(f"{name}-" for name in path)).mkdir(parents=True, exist_ok=True)
         folder.joinpath(*(f"{name}-" for name in path[:-1]), path[-1]).touch()
     found = build_tree(folder, depth=depth, max_chars=room)
-    assert len(found.text) <= room
-    shown = [line for line in found.text.splitlines() if not line.lstrip().startswith("…")]
-    assert len(shown) + found.left_out == found.files + found.folders
+    assert len(found) <= room
     assert build_tree(folder, depth=depth, max_chars=room) == found
-    there = {path.name for path in folder.rglob("*")}
-    assert {line.strip().split("/")[0] for line in shown} <= there
+    for shown, number in count_entries(found, folder).items():
+        is_read = found and len(shown.relative_to(folder).parts) < depth
+        assert number == (len(list(shown.iterdir())) if is_read else 0)
+
+
+def count_entries(tree: str, root: Path) -> dict[Path, int]:
+    """Return how many entries of each folder are listed or counted in a note."""
+    path, counts = [root], {root: 0}
+    for line in tree.splitlines():
+        level = len(line) - len(line.lstrip(" "))
+        del path[level + 1 :]
+        name, _, note = line.strip().partition("… ")
+        number = int(note.split()[0]) if note else 0
+        counts[path[-1]] += 1 if name else number
+        if name.strip().endswith("/"):
+            path.append(path[-1] / name.strip())
+            counts[path[-1]] = number
+    return counts
 
 
 def test_the_root_is_the_nearest_folder_of_a_project(tmp_path: Path) -> None:

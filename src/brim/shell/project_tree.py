@@ -8,10 +8,13 @@ large the folder is.
 from __future__ import annotations
 
 import os
+import sys
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -53,17 +56,6 @@ GENERATED_MARKERS: Final = frozenset(("pyvenv.cfg", "CACHEDIR.TAG"))
 """Files that mark a folder as generated."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectTree:
-    """The tree as text, and how many files and folders there are."""
-
-    text: str
-    files: int = 0
-    folders: int = 0
-    left_out: int = 0
-    """Files and folders that are not in the text."""
-
-
 def find_root(folder: Path, *, home: Path | None = None) -> Path | None:
     """Return the root of the project that contains a folder; None for the home folder and above.
 
@@ -76,32 +68,22 @@ def find_root(folder: Path, *, home: Path | None = None) -> Path | None:
     for each in (folder, *folder.parents):
         if home.is_relative_to(each.resolve()):
             break
-        if any(_exists(each / name) for name in ROOT_MARKERS):
+        if any(os.access(each / name, os.F_OK) for name in ROOT_MARKERS):
             return each
     return folder
 
 
-def _exists(path: Path) -> bool:
-    """Return whether a path exists and is accessible."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
-
-
-def build_tree(folder: Path, *, depth: int = 3, max_chars: int = 2_000) -> ProjectTree:
-    """Build the tree of a folder with at most `depth` levels and `max_chars` characters."""
+def build_tree(folder: Path, *, depth: int = 3, max_chars: int = 2_000) -> str:
+    """Return the tree of a folder with at most `depth` levels and `max_chars` characters."""
     depth = min(depth, MAX_DEPTH)
     root = _scan(folder.absolute(), depth)
-    shape = _shape(root, depth, max_chars)
-    lines = list(_lines(root, shape))
-    found = list(_inside(root))
-    files = sum(len(each.files) for each in (root, *found))
-    shown = _count_shown(root, shape)
-    return ProjectTree("\n".join(lines), files, len(found), files + len(found) - shown)
+    return "\n".join(_lines(root, _shape(root, depth, max_chars)))
 
 
 # Reading
+
+_Entries = list[tuple[str, bool]]
+"""Names, and whether each is a folder; symbolic links count as files and are not followed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -122,14 +104,6 @@ class _Folder:
         return len(self.folders) + len(self.files)
 
 
-def _inside(folder: _Folder) -> Iterator[_Folder]:
-    """Yield all folders below a folder."""
-    waiting = deque(folder.folders)
-    while waiting:
-        yield (each := waiting.popleft())
-        waiting.extend(each.folders)
-
-
 def _scan(path: Path, depth: int) -> _Folder:
     """Read the folders level by level, so that the limit affects the deepest ones."""
     root = _Folder(path.name, path, 0)
@@ -139,7 +113,8 @@ def _scan(path: Path, depth: int) -> _Folder:
         folder, rules = waiting.popleft()
         entries = _entries(folder, min(left, MAX_IN_FOLDER))
         left -= len(entries)
-        rules = _with_own(rules, folder.path, entries)
+        if (".gitignore", False) in entries:
+            rules += _read_rules(folder.path / ".gitignore", folder.path)
         _fill(folder, entries, rules)
         if folder.level + 1 < depth:
             open_ones = (each for each in folder.folders if each.name not in LISTED_ONLY)
@@ -147,38 +122,30 @@ def _scan(path: Path, depth: int) -> _Folder:
     return root
 
 
-def _entries(folder: _Folder, most: int) -> list[os.DirEntry[str]]:
+def _entries(folder: _Folder, most: int) -> _Entries:
     """Return at most `most` entries of a folder; none if it is not readable or generated."""
-    entries: list[os.DirEntry[str]] = []
+    entries: _Entries = []
     with suppress(OSError), os.scandir(folder.path) as found:
         for entry in found:
             if len(entries) == most:
                 folder.is_cut = True
                 break
-            entries.append(entry)
-    if folder.level and any(entry.name in GENERATED_MARKERS for entry in entries):
+            entries.append((entry.name, entry.is_dir(follow_symlinks=False)))
+    if folder.level and any(name in GENERATED_MARKERS for name, _ in entries):
         return []
     return entries
 
 
-def _fill(folder: _Folder, entries: Sequence[os.DirEntry[str]], rules: _Rules) -> None:
-    for entry in sorted(entries, key=lambda entry: (entry.name.casefold(), entry.name)):
-        is_folder = _is_folder(entry)
-        if entry.name in SKIPPED or _is_ignored(rules, folder.path / entry.name, is_folder):
+def _fill(folder: _Folder, entries: _Entries, rules: _Rules) -> None:
+    for name, is_folder in sorted(entries, key=lambda entry: (entry[0].casefold(), entry)):
+        path = folder.path / name
+        if name in SKIPPED or _is_ignored(rules, path, is_folder):
             continue
-        name = "".join(char if char.isprintable() else "?" for char in entry.name)
+        shown = "".join(char if char.isprintable() else "?" for char in name)
         if is_folder:
-            folder.folders.append(_Folder(name, folder.path / entry.name, folder.level + 1))
+            folder.folders.append(_Folder(shown, path, folder.level + 1))
         else:
-            folder.files.append(name)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a folder; symbolic links count as files and are not followed."""
-    try:
-        return entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False
+            folder.files.append(shown)
 
 
 # .gitignore
@@ -190,7 +157,7 @@ _Rules = tuple[tuple[str, "GitIgnoreSpec"], ...]
 def _rules_above(path: Path) -> _Rules:
     """Return the patterns of the repository around a folder, outermost first."""
     chain = [path, *path.parents]
-    top = next((n for n, each in enumerate(chain) if _exists(each / ".git")), None)
+    top = next((n for n, each in enumerate(chain) if os.access(each / ".git", os.F_OK)), None)
     if top is None:
         return ()
     rules = _read_rules(chain[top] / ".git" / "info" / "exclude", chain[top])
@@ -200,13 +167,9 @@ def _rules_above(path: Path) -> _Rules:
     return () if top and _is_ignored(rules, path, is_folder=True) else rules
 
 
-def _with_own(rules: _Rules, path: Path, entries: Sequence[os.DirEntry[str]]) -> _Rules:
-    if any(entry.name == ".gitignore" for entry in entries):
-        return rules + _read_rules(path / ".gitignore", path)
-    return rules
-
-
 def _read_rules(file: Path, base: Path) -> _Rules:
+    from pathspec import GitIgnoreSpec
+
     try:
         if not file.is_file():
             return ()
@@ -214,29 +177,12 @@ def _read_rules(file: Path, base: Path) -> _Rules:
             text = opened.read(MAX_IGNORE_BYTES).decode("utf-8", "replace")
     except OSError:
         return ()
-    spec = _spec(text.splitlines())
-    return () if spec is None else ((f"{base}{os.sep}".replace(2 * os.sep, os.sep), spec),)
-
-
-def _spec(lines: Sequence[str]) -> GitIgnoreSpec | None:
-    """Compile the valid patterns; ignore invalid ones."""
-    from pathspec import GitIgnoreSpec
-
-    good = [line for line in lines if line.strip() and not line.startswith("#")]
-    try:
-        return GitIgnoreSpec.from_lines(good) if good else None
-    except ValueError:
-        each = [spec for line in good if (spec := _one(line)) is not None]
-        return GitIgnoreSpec([pattern for spec in each for pattern in spec.patterns])
-
-
-def _one(line: str) -> GitIgnoreSpec | None:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        return GitIgnoreSpec.from_lines([line])
-    except ValueError:
-        return None
+    specs: list[GitIgnoreSpec] = []
+    for line in text.splitlines():
+        with suppress(ValueError):  # an invalid pattern
+            specs.append(GitIgnoreSpec.from_lines([line]))
+    whole = GitIgnoreSpec([pattern for spec in specs for pattern in spec.patterns])
+    return ((f"{base}{os.sep}".replace(2 * os.sep, os.sep), whole),)
 
 
 def _is_ignored(rules: _Rules, path: Path, is_folder: bool) -> bool:
@@ -266,48 +212,38 @@ class _Shape:
 
 def _shape(root: _Folder, depth: int, room: int) -> _Shape:
     """Return the largest shape that fits: all levels with short lists, or fewer levels."""
-    longest = max((each.length for each in (root, *_inside(root))), default=0)
+    folders = (root, *_visible(root, _Shape(depth, MAX_ENTRIES)))
+    longest = max(each.length for each in folders)
     for levels in range(depth, 0, -1):
         least = min(MIN_LIST, longest) if levels > 1 else 0
-        if _fits(root, _Shape(levels, least), room):
-            shape = _Shape(levels, _largest(root, levels, least, longest, room))
-            return _open_small_folders(root, shape, room)
+        shapes = [_Shape(levels, length) for length in range(least, longest + 1)]
+        if fitting := bisect_right(shapes, room, key=partial(_size, root, most=room)):
+            return _open_small_folders(root, shapes[fitting - 1], room)
     return _Shape(0, 0)
 
 
-def _largest(root: _Folder, levels: int, least: int, most: int, room: int) -> int:
-    """Return the maximum list length that fits."""
-    while least < most:
-        middle = (least + most + 1) // 2
-        if _fits(root, _Shape(levels, middle), room):
-            least = middle
-        else:
-            most = middle - 1
-    return least
+def _size(folder: _Folder, shape: _Shape, most: int = sys.maxsize) -> int:
+    """Return the characters of a folder's contents; above `most`, the count stops."""
+    size = -1
+    for line in _lines(folder, shape):
+        size += len(line) + 1
+        if size > most:
+            break
+    return size
 
 
 def _open_small_folders(root: _Folder, shape: _Shape, room: int) -> _Shape:
     """Use the remaining room to open the smallest closed folders."""
-    room -= sum(len(line) + 1 for line in _lines(root, shape)) - 1
+    room -= _size(root, shape)
     closed = [each for each in _visible(root, shape) if each.length and not shape.is_open(each)]
     chosen: list[_Folder] = []
     for each in sorted(closed, key=lambda folder: (folder.length, str(folder.path))):
-        inside = _lines(each, replace(shape, opened=frozenset((each,))))
-        room -= sum(len(line) + 1 for line in inside) - len(_inner(each, shape))
+        opened = replace(shape, opened=frozenset((each,)))
+        room -= _size(each, opened) + 1 - len(_inner(each, shape))
         if room < 0:
             break
         chosen.append(each)
     return replace(shape, opened=frozenset(chosen))
-
-
-def _fits(root: _Folder, shape: _Shape, room: int) -> bool:
-    """Return whether the text fits, without building all of it."""
-    used = -1
-    for line in _lines(root, shape):
-        used += len(line) + 1
-        if used > room:
-            return False
-    return True
 
 
 def _visible(folder: _Folder, shape: _Shape) -> Iterator[_Folder]:
@@ -316,12 +252,6 @@ def _visible(folder: _Folder, shape: _Shape) -> Iterator[_Folder]:
         for each in folder.folders[: shape.longest]:
             yield each
             yield from _visible(each, shape)
-
-
-def _count_shown(root: _Folder, shape: _Shape) -> int:
-    """Return the number of names that have a line."""
-    is_open = (each for each in (root, *_visible(root, shape)) if shape.is_open(each))
-    return sum(min(each.length, shape.longest) for each in is_open)
 
 
 def _lines(folder: _Folder, shape: _Shape) -> Iterator[str]:
@@ -402,4 +332,4 @@ class ProjectFiles:
 
     def _build(self, max_chars: int) -> str:
         assert self.root is not None
-        return build_tree(self.root, depth=self._depth, max_chars=max_chars).text
+        return build_tree(self.root, depth=self._depth, max_chars=max_chars)
