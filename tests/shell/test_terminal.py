@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal import CommandResult, UserShell, output_buffer, user_shell
+from brim.shell.terminal import CommandResult, UserShell, user_shell
 from brim.shell.terminal.dialects import PosixDialect
-from brim.shell.terminal.output_buffer import MAX_HEAD, MAX_TAIL, OutputBuffer
+from brim.shell.terminal.output_text import MAX_HEAD, MAX_TAIL, OutputBuffer
 from brim.shell.terminal.process import StatusReports
 
 PATIENCE = 60
@@ -680,7 +680,7 @@ def test_an_unwritable_file_loses_only_the_middle(tmp_path: Path) -> None:
 def test_endless_output_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output_buffer, "MAX_FILE", 100_000)
+    monkeypatch.setattr(output_text, "MAX_FILE", 100_000)
     taken = OutputBuffer(tmp_path)
     for _ in range(100):
         taken.add("b" * 10_000)

@@ -7,14 +7,20 @@ picture. Lines are not wrapped.
 
 The program can still change the last lines of the screen; lines that have scrolled above them are
 final and returned. So memory stays small however long the output is, and the result does not depend
-on how the bytes are split into pieces.
+on how the bytes are split into pieces. An `OutputBuffer` keeps the beginning and the end of the
+text in memory, and writes all of it to a file if it is long.
 """
 
 from __future__ import annotations
 
 import codecs
+import os
 import re
-from typing import Final
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Final
+from uuid import uuid4
 
 from brim.shell.terminal.screen_buffer import Page
 
@@ -100,23 +106,11 @@ class OutputCleaner:
         if self._string is None and not self._is_alternate_screen:
             simple = _PLAIN.sub("", text).replace("\r\n", "\n")
             if not _CONTROL.search(simple) and self._page.can_append(simple):
-                self._note_colors(text)
+                for numbers in _COLOR.findall(text)[-1:]:
+                    self._is_colored = numbers.strip("0;") != ""
                 return self._page.append(simple)
         self._interpret(text)
         return self._page.take_final()
-
-    def _note_colors(self, text: str) -> None:
-        last = text.rfind("m")
-        while last >= 0 and not self._is_color_at(text, last):
-            last = text.rfind("m", 0, last)
-
-    def _is_color_at(self, text: str, end: int) -> bool:
-        start = text.rfind("\x1b", max(0, end - 70), end)
-        found = _COLOR.fullmatch(text, start, end + 1) if start >= 0 else None
-        if found is None:
-            return "\x1b" not in text
-        self._is_colored = found[1].strip("0;") != ""
-        return True
 
     def _interpret(self, text: str) -> None:
         position = 0
@@ -186,3 +180,82 @@ def _numbers(text: str) -> list[int]:
     """Return the arguments of a sequence, 0 for missing ones."""
     parts = (part.split(":")[0] for part in text.split(";"))
     return [int(part) if part.isdecimal() and len(part) < 6 else 0 for part in parts]
+
+
+# The buffer
+
+MAX_HEAD: Final = 32_000
+MAX_TAIL: Final = 32_000
+"""Characters to keep in memory from either end."""
+MAX_FILE: Final = 1 << 30
+"""Characters to write to the file, so that `yes` does not fill the disk."""
+
+
+class OutputBuffer:
+    """Collects text; output that is too long for memory also goes to a file in `spill`."""
+
+    def __init__(self, spill: Path) -> None:
+        self._spill = spill
+        self._head = ""
+        self._tail: deque[str] = deque()
+        self._tail_size = 0
+        self._size = 0
+        self._file: IO[str] | None = None
+        self._path: Path | None = None
+        self._problem = ""
+        self.last = ""
+        """The last character."""
+
+    def add(self, text: str) -> None:
+        if not text:
+            return
+        self.last = text[-1]
+        self._size += len(text)
+        self._write(text)
+        room = MAX_HEAD - len(self._head)
+        if room > 0:
+            self._head, text = self._head + text[:room], text[room:]
+        self._tail.append(text[-MAX_TAIL:])
+        self._tail_size += len(self._tail[-1])
+        while self._tail_size - len(self._tail[0]) > MAX_TAIL:
+            self._tail_size -= len(self._tail.popleft())
+
+    def close(self) -> tuple[str, Path | None]:
+        """Return the text to use, and the path of the whole output if that is not all."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+        tail = "".join(self._tail)
+        if self._size <= MAX_HEAD + MAX_TAIL:
+            return self._head + tail, None
+        left_out = self._size - MAX_HEAD - MAX_TAIL
+        note = f"\n[… {left_out:,} characters omitted; {self._where()} …]\n"
+        return self._head + note + tail[-MAX_TAIL:], self._path
+
+    def _where(self) -> str:
+        if self._path is None:
+            return f"not saved: {self._problem}"
+        return f"the {'beginning' if self._problem else 'whole output'} is in {self._path}"
+
+    def _write(self, text: str) -> None:
+        """Write to the file, opened on first use; a full disk ends the file, not the command."""
+        if self._problem or self._size <= MAX_HEAD + MAX_TAIL:
+            return
+        try:
+            if self._file is None:
+                self._file = self._open()
+                self._file.write(self._head + "".join(self._tail))
+            self._file.write(text)
+        except OSError as error:
+            self._problem = f"the file could not be written ({error.strerror})"
+        if self._size > MAX_FILE:
+            self._problem = "the output is too large"
+
+    def _open(self) -> IO[str]:
+        # mkdir applies the mode to the last component only.
+        for folder in (self._spill.parent, self._spill):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._spill / f"output-{uuid4().hex[:12]}.txt"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._path = path
+        return os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="")

@@ -8,7 +8,6 @@ import re
 import select
 import shutil
 import signal
-import struct
 import subprocess
 import tempfile
 import termios
@@ -136,8 +135,7 @@ class ShellProcess:
         """Set the terminal's size; the kernel notifies the programs in the foreground."""
         if (rows, columns) != self._size and rows and columns:
             self._size = (rows, columns)
-            size = struct.pack("HHHH", rows, columns, 0, 0)
-            fcntl.ioctl(self.slave, termios.TIOCSWINSZ, size)
+            termios.tcsetwinsize(self.slave, (rows, columns))
 
     def unread(self) -> bytes:
         """Return the keys that no program has read, so that the next one does not get them."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
-import struct
 import termios
 import threading
 import time
@@ -187,10 +185,9 @@ def write_all(descriptor: int, data: bytes) -> None:
 def window_size(descriptor: int) -> tuple[int, int] | None:
     """Return rows and columns of a terminal; None if it is not one."""
     try:
-        answer = fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
+        columns, rows = os.get_terminal_size(descriptor)
     except OSError:
         return None
-    rows, columns, _, _ = struct.unpack("HHHH", answer)
     return (rows, columns) if rows and columns else None
 
 

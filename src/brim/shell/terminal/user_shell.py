@@ -17,8 +17,7 @@ from typing import Final
 
 from brim.errors import BrimError, InputError
 from brim.shell.terminal.dialects import OWN, BashDialect, CarriedState, PosixDialect, ZshDialect
-from brim.shell.terminal.output_buffer import OutputBuffer
-from brim.shell.terminal.output_text import OutputCleaner
+from brim.shell.terminal.output_text import OutputBuffer, OutputCleaner
 from brim.shell.terminal.process import (
     HANGUP_TIMEOUT,
     Attributes,
