@@ -8,8 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from brim.shell.terminal.output_text import OutputCleaner, clean_output
+from brim.shell.terminal.output_text import OutputCleaner
 from brim.shell.terminal.screen_buffer import LONGEST
+
+
+def clean_output(data: bytes) -> str:
+    """Convert a complete output."""
+    cleaner = OutputCleaner()
+    return cleaner.feed(data) + cleaner.finish()
+
 
 LINES = "".join(f"line {number}\r\n" for number in range(60))
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal import CommandResult, UserShell, user_shell
+from brim.shell.terminal import CommandResult, UserShell, output_text, user_shell
 from brim.shell.terminal.dialects import PosixDialect
 from brim.shell.terminal.output_text import MAX_HEAD, MAX_TAIL, OutputBuffer
 from brim.shell.terminal.process import StatusReports

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final, NamedTuple, TypeVar
 
 from brim.errors import BrimError
@@ -44,28 +45,28 @@ class Background:
 
         `settle` waits for jobs that are `needed`.
         """
-        results: list[T] = []
-        errors: list[Exception] = []
+        outcome: Future[T] = Future()
 
         def run() -> None:
             try:
-                results.append(work())
+                outcome.set_result(work())
             except Exception as error:  # passed to `failed` in the main thread
-                errors.append(error)
+                outcome.set_exception(error)
             self.on_done()
 
         def apply() -> None:
             try:
-                for result in results:
-                    then(result)
-                for error in errors:
+                error = outcome.exception()
+                if isinstance(error, Exception):
                     failed(error)
-            except (BrimError, OSError) as error:
-                self.on_error(error)
+                else:
+                    then(outcome.result())
+            except (BrimError, OSError) as problem:
+                self.on_error(problem)
 
         thread = threading.Thread(target=run, daemon=True, name="brim-background")
         thread.start()
-        self._jobs.append(_BackgroundJob(thread, apply, lambda: bool(results or errors), needed))
+        self._jobs.append(_BackgroundJob(thread, apply, outcome.done, needed))
 
     def poll(self) -> None:
         """Apply the results of jobs that are done."""

@@ -14,6 +14,7 @@ from brim.shell import commands
 from brim.shell.input.classify import KnownNames, classify
 from brim.shell.input.completer import ProgramNames
 from brim.shell.render.status import TEMPLATE, Status, check_template, render_status
+from brim.shell.terminal.dialects import SH_NAMES
 from brim.wire import openai_chat
 
 if TYPE_CHECKING:
@@ -25,11 +26,7 @@ if TYPE_CHECKING:
     from brim.shell.state import Shell
     from brim.tokens import Counter
 
-BUILTINS: Final = frozenset(
-    {".", ":", "[", "alias", "bg", "cd", "command", "dirs", "echo", "eval", "exec", "exit"}
-    | {"export", "false", "fg", "history", "jobs", "kill", "popd", "printf", "pushd", "pwd"}
-    | {"read", "set", "source", "test", "time", "trap", "true", "type", "umask", "unset", "wait"}
-)
+BUILTINS: Final = frozenset(f"{SH_NAMES} dirs history popd pushd source time".split())
 """Builtins to assume until the user's shell has listed its own."""
 
 

@@ -12,7 +12,6 @@ import base64
 import json
 import re
 import tomllib
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -298,8 +297,9 @@ class Masker:
         """Yield the secrets in a text, also those with color sequences inside."""
         yield from self._find(text)
         if "\x1b[" in text:
-            plain = _Uncolored.of(text)
-            yield from map(plain.to_original, self._find(plain.text))
+            plain = _find_plain(text)
+            for start, end, label in self._find("".join(text[index] for index in plain)):
+                yield Span(plain[start], plain[end - 1] + 1, label)
 
     def _find(self, text: str) -> Iterator[Span]:
         for value, label in self._known:
@@ -336,37 +336,14 @@ def _merge_overlaps(spans: Iterable[Span]) -> list[Span]:
 _COLOR_SEQUENCE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Uncolored:
-    """A text without its color sequences, with a map to the original positions."""
-
-    text: str
-    starts: tuple[int, ...]
-    shifts: tuple[int, ...]
-
-    @classmethod
-    def of(cls, text: str) -> _Uncolored:
-        pieces, starts, shifts = [], [], []
-        end = length = 0
-        for start, after in [
-            *(match.span() for match in _COLOR_SEQUENCE.finditer(text)),
-            (len(text), 0),
-        ]:
-            pieces.append(text[end:start])
-            starts.append(length)
-            shifts.append(end - length)
-            length += start - end
-            end = after
-        return cls("".join(pieces), tuple(starts), tuple(shifts))
-
-    def to_original(self, span: Span) -> Span:
-        """Return the same span in the original text."""
-        return Span(
-            self._original_index(span.start), self._original_index(span.end - 1) + 1, span.label
-        )
-
-    def _original_index(self, index: int) -> int:
-        return index + self.shifts[bisect_right(self.starts, index) - 1]
+def _find_plain(text: str) -> list[int]:
+    """Return the indices of the characters that are not part of a color sequence."""
+    indices: list[int] = []
+    end = 0
+    for match in _COLOR_SEQUENCE.finditer(text):
+        indices += range(end, match.start())
+        end = match.end()
+    return [*indices, *range(end, len(text))]
 
 
 # The environment

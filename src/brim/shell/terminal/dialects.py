@@ -21,11 +21,12 @@ from shlex import quote
 OWN = "__brim_"
 """Prefix of the variables that the control code sets in the shell."""
 
-_SH_NAMES = """
+SH_NAMES = """
 . : [ alias bg break cd command continue echo eval exec exit export false fg getopts hash
 jobs kill local printf pwd read readonly return set shift test times trap true type ulimit
 umask unalias unset wait ! { } case do done elif else esac fi for if in then until while
 """
+"""Builtins and keywords of every POSIX shell."""
 _ADDS_TO_PROMPT = re.compile(r"PROMPT_COMMAND|(?:^|[\s;&|({])(?:\.|source|eval)\s")
 
 
@@ -127,7 +128,7 @@ class PosixDialect:
         return f" {{ {asked}; }} {paths.to_reports} 2>/dev/null\n"
 
     def read_names(self, answer: str) -> frozenset[str]:
-        return frozenset(_SH_NAMES.split()) | frozenset(self.read_aliases(answer))
+        return frozenset(SH_NAMES.split()) | frozenset(self.read_aliases(answer))
 
     def read_aliases(self, answer: str) -> dict[str, str]:
         """Parse `name='value'`, with or without the word `alias` before it."""

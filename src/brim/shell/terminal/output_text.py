@@ -52,12 +52,6 @@ _REPAIRED: Final = frozenset(
 )
 
 
-def clean_output(data: bytes) -> str:
-    """Convert a complete output."""
-    cleaner = OutputCleaner()
-    return cleaner.feed(data) + cleaner.finish()
-
-
 class OutputCleaner:
     """Converts output in pieces; each call returns the text that can no longer change."""
 
