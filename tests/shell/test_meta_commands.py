@@ -11,9 +11,8 @@ from rich.console import Console
 
 from brim.errors import InputError
 from brim.shell.commands import COMMANDS, names
-from brim.shell.commands.help import GROUPS, Overview
 from brim.shell.commands.inspect import _author, _describe_turn
-from brim.shell.commands.meta_command import check_choice, find, parse_number
+from brim.shell.commands.meta_command import GROUPS, Overview, check_choice, find, parse_number
 
 WORDLESS = ("usage", "models", "doctor", "reset", "undo", "retry", "edit")
 

@@ -5,10 +5,9 @@ loop             reads a line, classifies it, runs it
 state            Shell: the parts of a running shell, each owning its own transitions
 chat             sends a message to a model and shows the reply; goal_mode: repeats that until done
 tool_calls       tool calls of a model; proposals: commands that a model proposes
-confirm          the one question before something runs
 run_command      runs a command in the user's own shell
-context_blocks   facts, project files and tools that are part of every request
-conversation     a session that is saved as it happens; session_setup: builds and switches it
+conversation     a session that is saved as it happens
+session_setup    builds and switches sessions, with facts, project files and tools
 model_clients    the configured models, their connections, and the rules that choose one
 background       work in threads while the user types; prompt_state: what the prompt shows
 input/           the prompt: classification, completion, key bindings

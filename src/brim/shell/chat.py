@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from brim.errors import BrimError, StoreError
 from brim.providers.errors import is_fallback_worthwhile
 from brim.providers.from_config import create_short_view, request_options
-from brim.shell.context_blocks import fit_blocks, system_prompt
 from brim.shell.model_clients import Route, choose_route, fallback_for
 from brim.shell.proposals import offer_commands
+from brim.shell.session_setup import fit_blocks, system_prompt
 from brim.shell.tool_calls import STOPPED, answer_calls
 
 if TYPE_CHECKING:

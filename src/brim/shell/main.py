@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from brim.shell import commands
-from brim.shell.context_blocks import connect_configured, read_tree
 from brim.shell.conversation import INCOMPLETE
 from brim.shell.input.completer import ShellCompleter
 from brim.shell.input.prompt import LinePrompt
@@ -21,7 +20,14 @@ from brim.shell.model_clients import ModelClients
 from brim.shell.project_tree import ProjectFiles, find_root
 from brim.shell.prompt_state import PromptState
 from brim.shell.render.screen import Screen, answer_nothing
-from brim.shell.session_setup import attach_session, find_saved, open_conversation, preload_model
+from brim.shell.session_setup import (
+    attach_session,
+    connect_configured,
+    find_saved,
+    open_conversation,
+    preload_model,
+    read_tree,
+)
 from brim.shell.state import Approvals, Secrets, Shell, ShellStorage
 from brim.shell.terminal import UserShell
 from brim.storage import ConversationStore, Database, FactStore, SpendLog, state_folder

@@ -13,13 +13,12 @@ from rich.text import Text
 
 from brim.errors import BrimError, InputError
 from brim.shell.approval.allow_rules import AllowRules, suggest_prefix
-from brim.shell.confirm import confirm
 from brim.shell.render.sanitize import sanitize
 from brim.shell.risk import assess
 from brim.shell.run_command import run
 
 if TYPE_CHECKING:
-    from brim.shell.confirm import Answer
+    from brim.shell.render.screen import Answer
     from brim.shell.risk import Assessment
     from brim.shell.state import Shell
 
@@ -164,8 +163,7 @@ def _show(shell: Shell, command: str, assessment: Assessment) -> None:
 def _ask_user(shell: Shell, command: str, assessment: Assessment) -> Answer:
     prefix = None if assessment.is_destructive else suggest_prefix(command)
     always: tuple[Answer, ...] = ("always",) if prefix else ()
-    return confirm(
-        shell,
+    return shell.screen.confirm(
         _question(assessment, prefix),
         offered=("run", "edit", "skip", "explain", "stop", *always),
         is_destructive=assessment.is_destructive,

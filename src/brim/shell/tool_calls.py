@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.text import Text
 
-from brim.shell.confirm import confirm
 from brim.shell.mcp.tools import ToolResult
 from brim.shell.proposals import assess_risk
 from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from brim.messages import Call
-    from brim.shell.confirm import Answer
     from brim.shell.mcp.tools import Tool
+    from brim.shell.render.screen import Answer
     from brim.shell.state import Shell
 
 SKIPPED: Final = ToolResult("[brim] The user skipped this call.", is_error=True)
@@ -109,9 +108,9 @@ def _is_allowed(shell: Shell, tool: Tool, *, autonomous: bool) -> bool:
 def _ask_user(shell: Shell, dangers: Sequence[str]) -> Answer:
     if dangers:
         question = "destructive. type yes to call it, or [s]kip: "
-        return confirm(shell, question, offered=("run", "skip"), is_destructive=True)
+        return shell.screen.confirm(question, offered=("run", "skip"), is_destructive=True)
     question = "call it? [y]es, [s]kip, [a]lways: "
-    return confirm(shell, question, offered=("run", "skip", "always"), is_destructive=False)
+    return shell.screen.confirm(question, offered=("run", "skip", "always"), is_destructive=False)
 
 
 def _find_dangers(shell: Shell, tool: Tool, commands: Sequence[str]) -> list[str]:

@@ -1,7 +1,6 @@
 """Meta commands: `:name arguments`, each a function whose docstring is its help text.
 
-meta_command   how a command is registered, found, checked and run
-help           the overview of `:help`
+meta_command   how a command is registered, found, checked and run; the overview of `:help`
 inspect        commands that show something and change nothing
 edit           commands that change the conversation
 persist        commands about what is kept between runs and sent with every request

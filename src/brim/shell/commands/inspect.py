@@ -13,16 +13,15 @@ from brim.config import DEFAULT, format_value, home_as_tilde, redact
 from brim.errors import BrimError, BudgetError
 from brim.providers.from_config import NO_MODEL, create_short_view, request_options
 from brim.session.session import Session, get_driver
-from brim.shell.commands.help import Overview
-from brim.shell.commands.meta_command import command, find, parse_number
+from brim.shell.commands.meta_command import Overview, command, find, parse_number
 from brim.shell.commands.meta_command import names as all_names
-from brim.shell.context_blocks import system_prompt
 from brim.shell.conversation import FROM_BRIM, INCOMPLETE
 from brim.shell.model_clients import choose_route
 from brim.shell.render import money
 from brim.shell.render.context import build_report, to_json
 from brim.shell.render.context_view import ContextView
 from brim.shell.render.sanitize import sanitize
+from brim.shell.session_setup import system_prompt
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

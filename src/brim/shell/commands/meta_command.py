@@ -1,13 +1,17 @@
-"""Registry of meta commands: how a command is registered, found, checked and run."""
+"""Registry of meta commands: how a command is registered, found, checked and run; the overview."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import resources
 from typing import TYPE_CHECKING, Final
+
+from rich.text import Text
 
 from brim.errors import InputError
 
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
     Function = Callable[[Shell, str], RenderableType | None]
     Arguments = Callable[[Shell], Iterable[str]]
-
+    from rich.console import Console, ConsoleOptions
 
 _CHOICES: Final = re.compile(r"\[([a-z|]+)\]")
 HINTS: Final = {
@@ -139,3 +143,52 @@ def check_choice(argument: str, *choices: str) -> str:
     if argument not in choices:
         raise InputError(f"Unknown argument: {argument!r}. Use {' or '.join(choices)}.")
     return argument
+
+
+WIDE: Final = 90
+"""Screen width from which two lists are shown side by side."""
+GAP: Final = 2
+_TABLE: Final = tomllib.loads(
+    resources.files("brim").joinpath("data/help.toml").read_text(encoding="utf-8")
+)
+KEYS: Final[Mapping[str, str]] = _TABLE["keys"]
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = _TABLE["commands"]
+END: Final = ":help NAME shows the details; /name works as well as :name"
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """All keys and commands, in one list or in two side by side."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        del console  # the options have its width
+        columns = 2 if options.max_width >= WIDE else 1
+        width = options.max_width // columns - GAP
+        keys = [_row(name, about, 15, "") for name, about in KEYS.items()]
+        yield from _arrange(keys, -(-len(keys) // columns), width)
+        yield Text()
+        lists = [_group(name) for name in GROUPS]
+        left = len(lists[0]) + len(lists[1])
+        rows = [row for group in lists for row in group]
+        yield from _arrange(rows, left if columns > 1 else len(rows), width)
+        yield Text(END, "dim")
+
+
+def _group(name: str) -> list[Text]:
+    rows = [_row(f":{one}", about, 11, "bold") for one, about in GROUPS[name].items()]
+    return [Text(name, "dim underline"), *rows, Text()]
+
+
+def _row(name: str, about: str, width: int, style: str) -> Text:
+    return Text.assemble((name.ljust(width), style), (about, "" if style else "dim"))
+
+
+def _arrange(rows: list[Text], height: int, width: int) -> Iterator[Text]:
+    """Arrange the rows in columns of this height, from left to right."""
+    for place in range(height):
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for column, row in enumerate(rows[place::height]):
+            line.pad_right(column * (width + GAP) - len(line))
+            line.append_text(row)
+        line.rstrip()
+        yield line

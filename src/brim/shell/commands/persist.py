@@ -15,16 +15,16 @@ from brim.config import McpConfig
 from brim.errors import InputError
 from brim.session.summaries import format_transcript
 from brim.shell.commands.meta_command import command, parse_number
-from brim.shell.context_blocks import (
+from brim.shell.render.sanitize import sanitize
+from brim.shell.session_setup import (
     PROJECT_BLOCK,
     connect,
     disconnect,
     hide_tree,
     refresh_memory,
     show_tree,
+    switch_conversation,
 )
-from brim.shell.render.sanitize import sanitize
-from brim.shell.session_setup import switch_conversation
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.shell.render.sanitize import sanitize
 from brim.shell.terminal.typeahead import Typeahead
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 
 NO_ANSWER: Final = ""
 """The answer if there is no user to ask."""
+YES: Final = "yes"
+Answer = Literal["run", "edit", "skip", "explain", "always", "stop", "interrupt"]
+ANSWERS: Final[dict[str, Answer]] = {
+    **dict.fromkeys(("y", YES, "r", "run"), "run"),
+    **dict.fromkeys(("e", "edit"), "edit"),
+    **dict.fromkeys((NO_ANSWER, "n", "no", "s", "skip"), "skip"),
+    **dict.fromkeys(("x", "explain"), "explain"),
+    **dict.fromkeys(("a", "always"), "always"),
+    **dict.fromkeys(("q", "quit", "stop"), "stop"),
+}
+"""What the user can type before something runs, and what it means."""
 
 Ask = Callable[[str, str], str]
 """(question, text to edit) → the answer as typed."""
@@ -128,6 +139,30 @@ class Screen:
         sys.stdout.flush()
         with self.typeahead.asking():
             return self._ask(question, default).strip()
+
+    def confirm(
+        self, question: str, *, offered: Collection[Answer], is_destructive: bool
+    ) -> Answer:
+        """Ask before something runs, until the answer is one of those `offered`; return it.
+
+        A destructive action needs the whole word "yes", typed by the user; no rule or option
+        replaces it.
+        """
+        if self._ask is answer_nothing:
+            self.notice("skipped: a script cannot confirm it")
+            return "skip"
+        while True:
+            try:
+                typed = self.ask(question).lower()
+            except KeyboardInterrupt:
+                return "interrupt"
+            answer = ANSWERS.get(typed)
+            if answer is None or answer not in offered:
+                self.notice("type one of the letters in brackets; Enter skips")
+            elif is_destructive and answer == "run" and typed != YES:
+                self.notice('this is destructive: type the whole word "yes" to run it')
+            else:
+                return answer
 
     def open_reply(self) -> ReplyView:
         """Return a view for a reply that is being streamed."""

@@ -18,7 +18,7 @@ from brim.config import ModelConfig
 from brim.errors import AuthenticationError, InputError, ProviderError
 
 if TYPE_CHECKING:
-    from brim.providers import Transport
+    from brim.providers.transport import Transport
     from brim.shell.render.screen import Screen
 
 PORTS: Final = (8080, 11434, 1234, 8000, 30000)
@@ -204,7 +204,8 @@ async def _models_at(
     url: str, key_env: str | None, environment: Mapping[str, str], timeout: float
 ) -> list[FoundModel]:
     """Return the models of the server at an address, for any kind of server."""
-    from brim.providers import Endpoint, Transport
+    from brim.providers.endpoint import Endpoint
+    from brim.providers.transport import Transport
 
     endpoint = Endpoint(url, key=environment.get(key_env or ""), timeout=timeout, retries=0)
     async with Transport(endpoint) as transport:
@@ -224,7 +225,7 @@ async def _is_llama(transport: Transport) -> bool:
 
 async def _list_models(transport: Transport, at: ModelConfig) -> list[FoundModel]:
     """Return the first models of a server that are not for embeddings."""
-    from brim.providers import ServerInfo
+    from brim.providers.server_info import ServerInfo
 
     server = ServerInfo(transport)
     names: list[str] = []
