@@ -22,7 +22,7 @@ import pytest
 
 from brim.errors import BrimError, InputError
 from brim.shell.terminal import CommandResult, UserShell, output_text, user_shell
-from brim.shell.terminal.dialects import PosixDialect
+from brim.shell.terminal.dialects import ShellDialect
 from brim.shell.terminal.output_text import MAX_HEAD, MAX_TAIL, OutputBuffer
 from brim.shell.terminal.process import StatusReports
 
@@ -428,7 +428,7 @@ def test_a_shell_that_lost_its_lines_is_queried_again(
     each: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each.shell.start()
-    monkeypatch.setattr(PosixDialect, "after", lambda *_: ": lost\n")
+    monkeypatch.setattr(ShellDialect, "after", lambda *_: ": lost\n")
     ran = each.run("echo fine; cd /; false")
     assert (ran.output, ran.folder) == ("fine\n", Path("/"))
 

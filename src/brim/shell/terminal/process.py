@@ -19,7 +19,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from brim.shell.terminal.dialects import PosixDialect, ShellPaths
+from brim.shell.terminal.dialects import ShellDialect, ShellPaths
 
 Attributes = list[int | list[bytes | int]]
 
@@ -40,7 +40,7 @@ class ShellProcess:
 
     def __init__(
         self,
-        dialect: PosixDialect,
+        dialect: ShellDialect,
         program: str,
         folder: Path,
         environment: Mapping[str, str],
@@ -259,7 +259,7 @@ _HERE: Final = re.compile(r"wanted `(.+)'")
 _TIMEOUT: Final = 10
 
 
-def describe_missing(command: str, program: str, dialect: PosixDialect) -> str | None:
+def describe_missing(command: str, program: str, dialect: ShellDialect) -> str | None:
     """Return what is missing; None if the command is complete, or wrong in another way.
 
     The shell itself parses the command without running it. Only an unexpected end counts, because
@@ -277,12 +277,12 @@ def _ends_in_backslash(command: str) -> bool:
     return (len(command) - len(command.rstrip("\\"))) % 2 == 1
 
 
-def _check_syntax(command: str, program: str, dialect: PosixDialect) -> str | None:
+def _check_syntax(command: str, program: str, dialect: ShellDialect) -> str | None:
     text = command.encode(errors="surrogateescape") + b"\n"
     environment = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
     try:
         read = subprocess.run(
-            [program, *dialect.parse_arguments, "-n"],
+            [program, "-n"],
             input=text,
             capture_output=True,
             env=environment,

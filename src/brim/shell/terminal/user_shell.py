@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal.dialects import OWN, BashDialect, CarriedState, PosixDialect, ZshDialect
+from brim.shell.terminal.dialects import OWN, CarriedState, ShellDialect
 from brim.shell.terminal.output_text import OutputBuffer, OutputCleaner
 from brim.shell.terminal.process import (
     HANGUP_TIMEOUT,
@@ -85,7 +85,7 @@ class UserShell:
         screen: int = 1,
     ) -> None:
         self._program = program or _default_program(environment)
-        self._dialect = _dialect_for(self._program)
+        self._dialect = ShellDialect(Path(self._program).name)
         self._folder = folder
         self._environment = dict(environment)
         self.spill = spill
@@ -132,19 +132,19 @@ class UserShell:
 
     def names(self) -> frozenset[str]:
         """Return the names of aliases, functions, builtins and keywords."""
-        names = self._dialect.read_names(self._query(self._dialect.names))
+        names = self._dialect.read_names(self._query("names"))
         return frozenset(name for name in names if not name.startswith(OWN))
 
     def aliases(self) -> Mapping[str, str]:
-        return MappingProxyType(self._dialect.read_aliases(self._query(self._dialect.aliases)))
+        return MappingProxyType(self._dialect.read_aliases(self._query("aliases")))
 
     def functions(self) -> frozenset[str]:
         """Return the names of the functions; empty if the shell cannot list them."""
-        return frozenset(self._query(self._dialect.functions).split())
+        return frozenset(self._query("functions").split())
 
     def variables(self) -> Mapping[str, str]:
         """Return all variables, exported or not; arrays by their first element."""
-        found = self._dialect.read_variables(self._query(self._dialect.variables))
+        found = self._dialect.read_variables(self._query("variables"))
         return MappingProxyType({k: v for k, v in found.items() if not k.startswith(OWN)})
 
     def show_lines(self) -> None:
@@ -253,18 +253,18 @@ class UserShell:
                 if self._live is live and self._idle_reader is not None:
                     self._idle_reader.resume()
 
-    def _query(self, body: str) -> str:
+    def _query(self, name: str) -> str:
         with self._lock:
-            if body not in self._answers:
-                self._answers[body] = self._send_query(body)
-            return self._answers[body]
+            if name not in self._answers:
+                self._answers[name] = self._send_query(name)
+            return self._answers[name]
 
-    def _send_query(self, body: str) -> str:
+    def _send_query(self, name: str) -> str:
         with self._lend() as live:
             reports = StatusReports(new_token())
             reader = self._idle_reader
             relay = Relay(live, reader.add if reader else _discard, keys=None, screen=self._screen)
-            live.send(live.dialect.query(body, live.paths, reports.token))
+            live.send(live.dialect.query(name, live.paths, reports.token))
             relay.until(lambda: reports.answer is not None, reports, _QUERY_TIMEOUT)
             return reports.answer or ""
 
@@ -342,11 +342,6 @@ def _default_program(environment: Mapping[str, str]) -> str:
         return users
     path = environment.get("PATH")
     return shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh"
-
-
-def _dialect_for(program: str) -> PosixDialect:
-    name = Path(program).name
-    return BashDialect() if name == "bash" else ZshDialect() if name == "zsh" else PosixDialect()
 
 
 def _nearest_existing(folder: Path) -> Path:
