@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from brim.shell.mcp.mcp_server import McpServerState
+from brim.shell.mcp.mcp_server import McpServer
 from brim.shell.mcp.servers import McpServers
 from brim.shell.mcp.tools import Tool, ToolResult
 
-__all__ = ["McpServerState", "McpServers", "Tool", "ToolResult"]
+__all__ = ["McpServer", "McpServers", "Tool", "ToolResult"]

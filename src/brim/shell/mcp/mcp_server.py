@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from urllib.parse import urlsplit
 
@@ -43,20 +42,6 @@ _INVALID: Final = -32600
 """Error codes of the library for a closed connection, a timeout and an invalid request."""
 
 
-@dataclass(frozen=True, slots=True)
-class McpServerState:
-    """The state of a server."""
-
-    name: str
-    error: str | None
-    """Why it is not connected; None if it is."""
-    tools: tuple[Tool, ...]
-
-    @property
-    def is_connected(self) -> bool:
-        return self.error is None
-
-
 class McpServer:
     """One server; everything except reading its state runs in the portal's event loop."""
 
@@ -70,13 +55,14 @@ class McpServer:
         patience: float,
     ) -> None:
         self.name = name
-        self.tools: tuple[Tool, ...] = ()
+        self.error: str | None = "it is not connected yet"
+        """Why it is not connected; None if it is."""
+        self.known_tools: tuple[Tool, ...] = ()
         """Kept after the server has ended, so that a call can report why."""
         self._config = config
         self._log = log
         self._timeout = timeout
         self._patience = patience
-        self._error: str | None = "it is not connected yet"
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -88,8 +74,13 @@ class McpServer:
         """Status of the last HTTP response."""
 
     @property
-    def state(self) -> McpServerState:
-        return McpServerState(self.name, self._error, () if self._error else self.tools)
+    def is_connected(self) -> bool:
+        return self.error is None
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools that can be called now."""
+        return self.known_tools if self.is_connected else ()
 
     async def open(self) -> None:
         """Start the task that owns the connection, and wait until it is open."""
@@ -98,13 +89,13 @@ class McpServer:
         stopped = "it was stopped before it was connected"
         try:
             await asyncio.wait([ready], timeout=self._timeout)
-            problem = ready.result() if ready.done() else self._silence()
+            problem = ready.result() if ready.done() else self._named(*self._explain_silence())
             stopped = self._unnamed(problem) if problem else stopped
             if problem is not None:
                 raise problem
         finally:
-            if self._error is not None:
-                self._error = stopped
+            if self.error is not None:
+                self.error = stopped
                 await _cancel(self._owner)
 
     async def close(self) -> None:
@@ -121,7 +112,7 @@ class McpServer:
 
         if self._client is None:
             return ToolResult(
-                f"the MCP server {self.name} is not connected: {self._error}", is_error=True
+                f"the MCP server {self.name} is not connected: {self.error}", is_error=True
             )
         try:
             answer = await self._client.call_tool(
@@ -139,10 +130,10 @@ class McpServer:
             return f"{self.name} did not respond within {self._patience:g} seconds"
         is_session_lost = error.code == _INVALID and self._status == 404
         if error.code == _CLOSED or is_session_lost:
-            self._error = f"it ended or closed the connection{self._hint()}"
+            self.error = f"it ended or closed the connection{self._hint()}"
             self._is_leaving, self._client = True, None
             self._wake.set()
-            return f"the MCP server {self.name} was disconnected: {self._error}"
+            return f"the MCP server {self.name} was disconnected: {self.error}"
         return f"{self.name} returned an error: {self._plain(error)}"
 
     # The task that owns the connection
@@ -151,16 +142,16 @@ class McpServer:
         problem: BrimError | None = None
         try:
             async with self._connect() as client:
-                self.tools = await self._list_tools(client)
-                self._client, self._error = client, None
+                self.known_tools = await self._list_tools(client)
+                self._client, self.error = client, None
                 ready.set_result(None)
                 await self._attend(client)
         except Exception as error:  # anything that the library raises because of the server
             problem = self._why(error)
         finally:
             self._client = None
-            if self._error is None:
-                self._error = "it was closed" if problem is None else self._unnamed(problem)
+            if self.error is None:
+                self.error = "it was closed" if problem is None else self._unnamed(problem)
             if not ready.done():
                 ready.set_result(problem or ProviderError(f"{self.name} ended"))
 
@@ -172,7 +163,7 @@ class McpServer:
                 if self._is_stale:
                     self._is_stale = False
                     with suppress(Exception):
-                        self.tools = await self._list_tools(client)
+                        self.known_tools = await self._list_tools(client)
                 await self._wake.wait()
                 self._wake.clear()
         finally:
@@ -269,53 +260,48 @@ class McpServer:
 
     def _why(self, error: Exception) -> BrimError:
         """Convert an error of the library into one for the user."""
+        cause = _cause(error)
+        return cause if isinstance(cause, BrimError) else self._named(*self._explain(cause))
+
+    def _named(self, kind: type[BrimError], text: str) -> BrimError:
+        problem = kind(f"{self.name}: {text}")
+        if isinstance(problem, ProviderError) and self._status >= 400:
+            problem.status = self._status
+        return problem
+
+    def _explain(self, cause: BaseException) -> tuple[type[BrimError], str]:
         import httpx2
         from mcp import MCPError
 
-        cause = _cause(error)
         config, place = self._config, self._place()
         match cause:
-            case BrimError():
-                return cause
             case FileNotFoundError() if config.command:
-                return InputError(f"{self.name}: command not found: {config.command}")
+                return InputError, f"command not found: {config.command}"
             case OSError() | ValueError() if config.command:
-                reason = self._plain(cause)
-                return InputError(f"{self.name}: {config.command} cannot be started: {reason}")
+                return InputError, f"{config.command} cannot be started: {self._plain(cause)}"
             case httpx2.TransportError():
-                return ConnectionFailedError(f"{self.name}: {place} cannot be reached")
+                return ConnectionFailedError, f"{place} cannot be reached"
             case MCPError() if config.url and self._status in (401, 403):
-                return AuthenticationError(
-                    f"{self.name}: {place} rejected the key. Set it in mcp.{self.name}.headers",
-                    status=self._status,
-                )
+                advice = f"Set it in mcp.{self.name}.headers"
+                return AuthenticationError, f"{place} rejected the key. {advice}"
             case MCPError() if config.url and self._status >= 400:
-                return ProviderError(
-                    f"{self.name}: {place} responded with status {self._status}. "
-                    "Check that the URL is that of an MCP server.",
-                    status=self._status,
-                )
+                advice = "Check that the URL is that of an MCP server."
+                return ProviderError, f"{place} responded with status {self._status}. {advice}"
             case MCPError() if cause.code == _CLOSED and not self._is_garbled:
-                return ConnectionFailedError(
-                    f"{self.name}: {place} ended immediately{self._hint()}"
-                )
+                return ConnectionFailedError, f"{place} ended immediately{self._hint()}"
             case _ if self._is_garbled:
-                return self._silence()
+                return self._explain_silence()
             case _:
                 reason = self._plain(cause)
-                return ProviderError(
-                    f"{self.name}: {place} does not seem to be an MCP server: {reason}"
-                )
+                return ProviderError, f"{place} does not seem to be an MCP server: {reason}"
 
-    def _silence(self) -> BrimError:
+    def _explain_silence(self) -> tuple[type[BrimError], str]:
+        place = self._place()
         if self._is_garbled:
-            return ProviderError(
-                f"{self.name}: {self._place()} prints something other than MCP messages. "
-                "Check that it is an MCP server."
-            )
-        return ProviderTimeoutError(
-            f"{self.name}: {self._place()} timed out after {self._timeout:g} seconds{self._hint()}"
-        )
+            advice = "Check that it is an MCP server."
+            return ProviderError, f"{place} prints something other than MCP messages. {advice}"
+        text = f"{place} timed out after {self._timeout:g} seconds{self._hint()}"
+        return ProviderTimeoutError, text
 
     def _unnamed(self, problem: BrimError) -> str:
         """Return the message without the server's name."""

@@ -10,12 +10,13 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from brim.errors import ConnectionFailedError, InputError
-from brim.shell.mcp.mcp_server import McpServer, McpServerState
+from brim.shell.mcp.mcp_server import McpServer
 from brim.shell.mcp.tools import Tool, ToolResult
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from brim.config import McpConfig
     from brim.providers.sync import Portal
-
-__all__ = ["McpServerState", "McpServers", "Tool", "ToolResult"]
 
 CONNECT_TIMEOUT: Final = 15.0
 """Seconds that a server may take to connect."""
@@ -50,8 +49,7 @@ class McpServers:
         A server has `timeout` seconds to connect, and a tool `patience` seconds to finish.
         """
         self._log = log
-        self._timeout = timeout
-        self._patience = patience
+        self._create = partial(McpServer, log=log, timeout=timeout, patience=patience)
         self._servers: dict[str, McpServer] = {}
         self._lock = Lock()
         self._portal: Portal | None = None
@@ -70,9 +68,7 @@ class McpServers:
         if find_spec("mcp") is None:
             raise InputError("MCP servers need the package mcp. Run: pip install 'brim[shell]'")
         before = self._servers.get(name)
-        server = McpServer(
-            name, config, log=self._log, timeout=self._timeout, patience=self._patience
-        )
+        server = self._create(name, config)
         self._servers[name] = server  # now, to keep the order of the calls
         portal = self._get_portal()
         try:
@@ -81,7 +77,7 @@ class McpServers:
             portal.run(server.open())
         except (CancelledError, RuntimeError):  # the portal was closed meanwhile
             raise ConnectionFailedError(f"{name}: all servers were closed meanwhile") from None
-        return server.tools
+        return server.known_tools
 
     def disconnect(self, name: str) -> None:
         if name not in self._servers:
@@ -89,22 +85,22 @@ class McpServers:
             raise InputError(f"MCP server not connected: {name}. Connected: {known}.")
         self._get_portal().run(self._servers.pop(name).close())
 
-    def states(self) -> tuple[McpServerState, ...]:
-        """Return the state of every requested server, in that order, connected or not."""
-        return tuple(server.state for server in [*self._servers.values()])
+    def states(self) -> tuple[McpServer, ...]:
+        """Return every requested server, in that order, connected or not."""
+        return (*self._servers.values(),)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools of the connected servers, in their order."""
-        return tuple(tool for state in self.states() for tool in state.tools)
+        return tuple(tool for server in self.states() for tool in server.tools)
 
     def call(self, offered: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool by the name that the model uses; errors are returned as results.
 
         Ctrl-C cancels the call and is raised; the server stays connected.
         """
-        for server in [*self._servers.values()]:
-            for tool in server.tools:
+        for server in self.states():
+            for tool in server.known_tools:
                 if tool.offered == offered:
                     return self._get_portal().run(server.call(tool.name, arguments))
         known = ", ".join(tool.offered for tool in self.tools) or "none"
