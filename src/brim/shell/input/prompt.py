@@ -102,6 +102,7 @@ class LinePrompt:
         self._show_output = show_output
         self._is_output_due = self._is_flipped = False
         self._is_dumb = output is None and is_dumb_terminal()
+        color_depth = None if colors else ColorDepth.DEPTH_1_BIT
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(_create_private(history))),
             completer=completer,
@@ -109,18 +110,13 @@ class LinePrompt:
             auto_suggest=AutoSuggestFromHistory(),
             key_bindings=self._keys(),
             style=STYLE,
-            color_depth=None if colors else ColorDepth.DEPTH_1_BIT,
+            color_depth=color_depth,
             input=input,
             output=DummyOutput() if self._is_dumb else output,
         )
         # Created for the first question, so that it does not delay the first prompt.
         self._asking: Callable[[], PromptSession[str]] = cache(
-            lambda: PromptSession(
-                style=STYLE,
-                color_depth=None if colors else ColorDepth.DEPTH_1_BIT,
-                input=input,
-                output=output,
-            )
+            lambda: PromptSession(style=STYLE, color_depth=color_depth, input=input, output=output)
         )
 
     def once_shown(self, work: Callable[[], None]) -> None:

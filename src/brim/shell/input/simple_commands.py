@@ -10,7 +10,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 
@@ -43,11 +43,11 @@ _LEADING_COMMENTS: Final = re.compile(r"\A(?:\s*\#(?:[ \t][^\n]*)?\n)+")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SimpleCommand:
-    """One simple command of a line, in the sense of POSIX."""
+    """One simple command of a line, in the sense of POSIX; it grows while the line is read."""
 
-    words: tuple[str, ...]
+    words: tuple[str, ...] = ()
     """Its words as typed, without leading assignments and redirections."""
     assigns: bool = False
     redirects: bool = False
@@ -55,15 +55,8 @@ class SimpleCommand:
     """A pipe, `&&`, `||` or `&` follows."""
     has_stray_parenthesis: bool = False
     """It contains a parenthesis that no shell would accept, as (here)."""
-
-
-@dataclass(slots=True)
-class _Open:
-    words: list[str] = field(default_factory=list)
-    assigns: bool = False
-    redirects: bool = False
     awaits_target: bool = False
-    has_stray_parenthesis: bool = False
+    """The next word is the target of a redirection."""
 
     def add(self, word: str) -> None:
         if self.awaits_target:
@@ -71,16 +64,7 @@ class _Open:
         elif not self.words and _ASSIGNMENT.match(word):
             self.assigns = True
         elif self.words or word not in ("{", "}"):
-            self.words.append(word)
-
-    def closed(self, *, is_piped: bool) -> SimpleCommand:
-        return SimpleCommand(
-            words=tuple(self.words),
-            assigns=self.assigns,
-            redirects=self.redirects,
-            is_piped=is_piped,
-            has_stray_parenthesis=self.has_stray_parenthesis,
-        )
+            self.words += (word,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +81,7 @@ class WordAtCursor:
 
 def word_at_end(text: str) -> WordAtCursor:
     """Return the word at the end of a text."""
-    now, last = _Open(), ""
+    now, last = SimpleCommand(), ""
     for token in _TOKEN.finditer(text):
         if last:
             now.add(last)
@@ -108,8 +92,8 @@ def word_at_end(text: str) -> WordAtCursor:
             case "redirection":
                 now.awaits_target = True
             case "pipe" | "end" | "parenthesis":
-                now = _Open()
-    return WordAtCursor(last, tuple(now.words), now.awaits_target)
+                now = SimpleCommand()
+    return WordAtCursor(last, now.words, now.awaits_target)
 
 
 def without_documents(text: str) -> str:
@@ -124,7 +108,7 @@ def split_commands(text: str) -> list[SimpleCommand]:
 
 
 def _split_tokens(text: str) -> Iterator[SimpleCommand]:
-    now, depth = _Open(), 0
+    now, depth = SimpleCommand(), 0
     for token in _TOKEN.finditer(text):
         match token.lastgroup:
             case "word" | "other":
@@ -132,15 +116,16 @@ def _split_tokens(text: str) -> Iterator[SimpleCommand]:
             case "redirection":
                 now.redirects = now.awaits_target = True
             case "pipe" | "end":
-                yield now.closed(is_piped=token.lastgroup == "pipe")
-                now = _Open()
+                now.is_piped = token.lastgroup == "pipe"
+                yield now
+                now = SimpleCommand()
             case "parenthesis" if token.group() == "(":
                 depth += 1
                 now.has_stray_parenthesis |= bool(now.words)
             case "parenthesis":
                 depth -= 1
                 now.has_stray_parenthesis |= depth < 0
-    yield now.closed(is_piped=False)
+    yield now
 
 
 # Commands and their arguments

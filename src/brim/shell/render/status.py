@@ -8,7 +8,7 @@ dropped together with its gap.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
@@ -34,7 +34,10 @@ MAX_FIELD: Final = 40
 _PLAIN: Final = "class:status"
 _DIM: Final = "class:status fg:ansibrightblack"
 _FIELD = re.compile(r"\{(\w*)\}")
-_PIECES = re.compile(r"(\s+)")
+_WORD = re.compile(r"\S+")
+_UNIT = re.compile(r"l*f(?:l+(?=s|\Z))?|l+")
+"""A unit, by the kinds of its words (field, label, separator): a field with the labels before it,
+and with those after it if a separator follows; or only labels."""
 
 Parts = list[tuple[str, str]]
 """Pairs of style and text."""
@@ -68,13 +71,12 @@ class Status:
         return self.used / self.limit
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Unit:
     """Text that is shown as a whole or not at all, and the gap before it."""
 
     gap: str
-    text: str = ""
-    fields: list[str] = field(default_factory=list)
+    text: str
 
 
 def render_status(template: str, values: Status, width: int) -> StyleAndTextTuples:
@@ -108,36 +110,22 @@ def _parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
     for name in _FIELD.findall(template):
         if name not in FIELDS:
             raise InputError(_unknown(name))
+    words = list(_WORD.finditer(template))
+    kinds = "".join(_kind_of_word(word[0]) for word in words)
     units: list[_Unit] = []
-    gap, labels = "", ""
-    for piece in _PIECES.split(template):
-        if fields := _FIELD.findall(piece):
-            units.append(_Unit(gap, labels + piece, fields))
-            gap = labels = ""
-        elif any(sign.isalnum() for sign in piece):
-            labels += piece
-        elif labels and piece.strip():  # text before a separator belongs to the unit before it
-            _add_label(units, gap, labels)
-            gap, labels = _trailing_spaces(labels) + piece, ""
-        elif labels:
-            labels += piece
-        else:
-            gap += piece
-    if labels:
-        _add_label(units, gap, labels)
-        gap = _trailing_spaces(labels)
-    return tuple(units), gap
+    end = 0
+    for unit in _UNIT.finditer(kinds):
+        start = words[unit.start()].start()
+        gap, end_of_unit = template[end:start], words[unit.end() - 1].end()
+        units.append(_Unit(gap, template[start:end_of_unit]))
+        end = end_of_unit
+    return tuple(units), template[end:]
 
 
-def _add_label(units: list[_Unit], gap: str, labels: str) -> None:
-    if units and not gap.strip():
-        units[-1].text += gap + labels.rstrip()
-    else:
-        units.append(_Unit(gap, labels.rstrip()))
-
-
-def _trailing_spaces(labels: str) -> str:
-    return labels[len(labels.rstrip()) :]
+def _kind_of_word(word: str) -> str:
+    if _FIELD.search(word):
+        return "f"
+    return "l" if any(sign.isalnum() for sign in word) else "s"
 
 
 def _unknown(name: str) -> str:
@@ -167,9 +155,9 @@ def _row(units: Iterable[_Unit], end: str, filled: Mapping[str, Parts]) -> Parts
 
 def _fill_unit(unit: _Unit, filled: Mapping[str, Parts]) -> Parts:
     """Fill in the fields of a unit; the text before an empty field is dropped with it."""
-    if not unit.fields:
-        return [(_PLAIN, sanitize(unit.text))]
     first, *pieces = _FIELD.split(unit.text)
+    if not pieces:
+        return [(_PLAIN, sanitize(first))]
     parts: Parts = []
     between = ""
     for name, after in zip(pieces[::2], pieces[1::2], strict=True):
