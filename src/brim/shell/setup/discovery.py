@@ -234,7 +234,7 @@ async def _list_models(transport: Transport, at: ModelConfig) -> list[FoundModel
     except ProviderError as error:
         if error.status != 404:
             raise
-    kind: str = await server.kind()
+    kind: str = (await server.window_of(names[0] if len(names) == 1 else "")).kind
     for own, list_own in _OWN_LISTS.items():
         if kind in (own, "unknown") and (found := await list_own(transport)):
             names, kind = found, own
