@@ -48,6 +48,11 @@ def load_config(
     )
 
 
+def sources(found: LoadedConfig) -> dict[str, str]:
+    """Return the source of each value, by dotted key."""
+    return {key: setting.source for key, setting in found.settings.items()}
+
+
 def problems_of(tmp_path: Path, text: str) -> list[str]:
     """Return the problems of a file with this text, without its path."""
     file = write(tmp_path / "config.toml", text)
@@ -62,7 +67,7 @@ def problems_of(tmp_path: Path, text: str) -> list[str]:
 def test_without_sources_every_setting_has_its_default() -> None:
     found = load_config()
     assert found.config == Config()
-    assert set(found.sources.values()) == {"default"}
+    assert set(sources(found).values()) == {"default"}
     assert found.config.context.policy == "steady"
     assert found.config.count.server == "near"
     assert found.config.short_view.max_turn_chars == 800
@@ -86,13 +91,13 @@ def test_each_source_overrides_the_previous_one_key_by_key(tmp_path: Path) -> No
     context = found.config.context
     assert (context.policy, context.max_turns, context.keep_recent) == ("steady", 30, 2)
     assert found.config.project.depth == 9
-    assert {key: found.sources[key] for key in found.sources if key.startswith("context")} == {
+    assert {key: at for key, at in sources(found).items() if key.startswith("context")} == {
         "context.policy": "--policy",
         "context.max_turns": "BRIM_CONTEXT__MAX_TURNS",
         "context.token_budget": "default",
         "context.keep_recent": f"{project}:4",
     }
-    assert found.sources["project.depth"] == f"{user}:6"
+    assert sources(found)["project.depth"] == f"{user}:6"
 
 
 def test_a_project_can_override_settings_of_a_users_model(tmp_path: Path) -> None:
@@ -111,8 +116,8 @@ def test_a_project_can_override_settings_of_a_users_model(tmp_path: Path) -> Non
     assert (model.window, model.reply, model.timeout, model.format) == (1000, 50, 600.0, "openai")
     assert model.headers == {"A": "1", "B": "3"}
     assert model.price == Price(input=Decimal("0.1"), output=Decimal(2))
-    assert found.sources['models."gpt-4.1".headers.B'] == f"{project}:3"
-    assert found.sources['models."gpt-4.1".short_view'] == "default"
+    assert sources(found)['models."gpt-4.1".headers.B'] == f"{project}:3"
+    assert sources(found)['models."gpt-4.1".short_view'] == "default"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +151,7 @@ def test_variables_set_the_key_in_their_name(
 ) -> None:
     found = load_config(environment={variable: value})
     assert found.settings[key].value == expected
-    assert found.sources[key] == (variable if value else "default")
+    assert sources(found)[key] == (variable if value else "default")
 
 
 @pytest.mark.parametrize(
@@ -412,7 +417,7 @@ def test_a_file_that_is_not_utf8_is_reported_with_its_line(tmp_path: Path) -> No
 def test_byte_order_marks_and_crlf_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_bytes(b'\xef\xbb\xbf[context]\r\npolicy = "rolling"\r\n')
-    assert load_config(file).sources["context.policy"] == f"{file}:2"
+    assert sources(load_config(file))["context.policy"] == f"{file}:2"
 
 
 def test_the_home_folder_is_shown_as_a_tilde(
@@ -604,7 +609,7 @@ def test_defaults_in_the_example_are_the_real_ones(tmp_path: Path) -> None:
         models={"fast": config.ModelConfig()},
         upstreams={"openai": config.UpstreamConfig("http://h")},
     )
-    assert len([source for source in found.sources.values() if source != "default"]) == 35
+    assert len([source for source in sources(found).values() if source != "default"]) == 35
 
 
 def test_values_in_the_example_are_valid(tmp_path: Path) -> None:
@@ -617,7 +622,7 @@ def test_values_in_the_example_are_valid(tmp_path: Path) -> None:
     assert found.config.routing.rules == (
         config.RoutingRule(r"\btranslate\b", class_="text", model="fast"),
     )
-    unset = {key for key, source in found.sources.items() if source == "default"}
+    unset = {key for key, source in sources(found).items() if source == "default"}
     assert unset == {"mcp.files.url"}
 
 

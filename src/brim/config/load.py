@@ -50,11 +50,6 @@ class LoadedConfig:
             if file.state == "not trusted"
         )
 
-    @property
-    def sources(self) -> Mapping[str, str]:
-        """The source of each value, by dotted key."""
-        return {key: setting.source for key, setting in self.settings.items()}
-
 
 def load(
     *,

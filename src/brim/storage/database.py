@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,29 +82,9 @@ FILE: Final = "brim.sqlite3"
 
 
 def _create_tables(base: sqlite3.Connection) -> None:
-    base.execute(
-        "CREATE TABLE sessions (id TEXT PRIMARY KEY, folder TEXT NOT NULL, model TEXT NOT NULL, "
-        "title TEXT NOT NULL DEFAULT '', created REAL NOT NULL, updated REAL NOT NULL, "
-        "turns INTEGER NOT NULL DEFAULT 0, state TEXT, draft TEXT)"
-    )
-    base.execute(
-        "CREATE TABLE events (session TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE, "
-        "number INTEGER NOT NULL, time REAL NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL, "
-        "PRIMARY KEY (session, number)) WITHOUT ROWID"
-    )
-    base.execute(
-        "CREATE TABLE spending (id INTEGER PRIMARY KEY, time REAL NOT NULL, day TEXT NOT NULL, "
-        "session TEXT NOT NULL, project TEXT NOT NULL, model TEXT NOT NULL, "
-        "category TEXT NOT NULL, input INTEGER NOT NULL, cached INTEGER NOT NULL, "
-        "written INTEGER NOT NULL, output INTEGER NOT NULL, counted INTEGER NOT NULL, "
-        "cost TEXT NOT NULL, unknown INTEGER NOT NULL, estimated INTEGER NOT NULL)"
-    )
-    base.execute("CREATE INDEX spending_by_day ON spending (day)")
-    base.execute(
-        "CREATE TABLE facts (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, text TEXT NOT NULL, "
-        "time REAL NOT NULL)"
-    )
-    base.execute("CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
+    script = resources.files("brim.storage").joinpath("schema.sql").read_text("utf-8")
+    for statement in script.split(";"):  # executescript would end the transaction
+        base.execute(statement)
 
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
