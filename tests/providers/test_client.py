@@ -165,16 +165,16 @@ def test_the_request_goes_through_the_clients_of_openai_and_anthropic(llama: Loc
 def test_a_model_of_the_server_writes_the_summaries(
     llama_with: LlamaWith, learned: CalibrationStore
 ) -> None:
-    server = llama_with(window=1024)
+    server = llama_with(window=512)
     with brim.Client(server.url, key=server.key, calibration_store=learned) as client:
         chat = brim.Session(server.model, reply=8)
         chat.summarize = client.summarizer(chat, max_tokens=24)
-        talk(chat, 20)
+        talk(chat, 9)
         chat.user("Go on.")
         client.send(chat, max_tokens=2)
     assert chat.ledger.totals[server.model, "summary"].calls >= 1
     assert chat.ledger.totals[server.model, "main"].calls == 1
-    assert chat.log.entries[-1].after <= 1024 - 8
+    assert chat.log.entries[-1].after <= 512 - 8
 
 
 # Scripted servers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -80,9 +79,9 @@ class ConnectionPool:
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
         self._ssl_context = ssl_context
-        self._idle: list[HttpConnection] = []
         self._open: set[HttpConnection] = set()
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._idle: dict[HttpConnection, asyncio.TimerHandle] = {}
+        """Unused connections and the timers that close them, oldest first."""
         self.is_closed = False
 
     @property
@@ -123,8 +122,6 @@ class ConnectionPool:
     async def close(self) -> None:
         """Close all connections immediately."""
         self.is_closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
         connections = list(self._open)
         for connection in connections:
             connection.abort()
@@ -138,33 +135,20 @@ class ConnectionPool:
         if not connection.is_open:
             return
         loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
-        self._idle.append(connection)
-        if self._sweeper is None:
-            self._sweeper = loop.call_later(IDLE_SECONDS, self._sweep)
+        self._idle[connection] = loop.call_later(IDLE_SECONDS, connection.abort)
 
     def _forget(self, connection: HttpConnection) -> None:
         self._open.discard(connection)
-        with suppress(ValueError):
-            self._idle.remove(connection)
+        if (timer := self._idle.pop(connection, None)) is not None:
+            timer.cancel()
 
     def _take_idle(self) -> HttpConnection | None:
         while self._idle:
-            connection = self._idle.pop()
+            connection, timer = self._idle.popitem()
+            timer.cancel()
             if connection.is_open:
                 return connection
         return None
-
-    def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._sweeper = None
-        expired = loop.time() - IDLE_SECONDS
-        for connection in [each for each in self._idle if each.idle_since <= expired]:
-            self._idle.remove(connection)
-            connection.abort()
-        if self._idle:
-            wait = self._idle[0].idle_since - expired
-            self._sweeper = loop.call_later(wait, self._sweep)
 
     async def _connect(self) -> HttpConnection:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol, cast
+from typing import Any, Final, cast
 
 try:
     import httptools
@@ -74,7 +74,7 @@ class HttpConnection(asyncio.Protocol):
         self._on_idle = on_idle
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._chunks: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -90,16 +90,11 @@ class HttpConnection(asyncio.Protocol):
         self.is_aborted = False
         self.is_tunnel_pending = False
         """Whether TLS to the server is still to be started behind a proxy."""
-        self.idle_since = 0.0
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
-    def transport(self) -> asyncio.Transport | None:
-        return self._transport
-
-    @property
     def is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
+        return self.transport is not None and not self.transport.is_closing()
 
     @property
     def deadline(self) -> float:
@@ -116,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
         is_bodiless: bool = False,
     ) -> Response:
         """Send a request; the response is returned before any of it has arrived."""
-        transport, self._requests = self._transport, self._requests + 1
+        transport, self._requests = self.transport, self._requests + 1
         self._sent_at, self._is_heard = self._loop.time(), False
         if transport is None or transport.is_closing():
             raise BrokenConnectionError
@@ -130,12 +125,12 @@ class HttpConnection(asyncio.Protocol):
 
         Raise TimeoutError if by the deadline nothing arrived and none of the request left.
         """
-        while not self._chunks and self._transport is not None:
-            unsent = self._transport.get_write_buffer_size()
+        while not self._chunks and self.transport is not None:
+            unsent = self.transport.get_write_buffer_size()
             await self._wait(deadline)
             if self._chunks or not self.is_open or self._loop.time() < deadline:
                 continue
-            if self._transport.get_write_buffer_size() == unsent:
+            if self.transport.get_write_buffer_size() == unsent:
                 self.abort()
                 raise TimeoutError
             deadline = self.deadline
@@ -146,7 +141,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_busy = False
         if self.is_tunnel_pending:
             return
-        transport = self._transport
+        transport = self.transport
         is_sent = transport is not None and not transport.get_write_buffer_size()
         if is_reusable and is_sent and not self._chunks:
             self._on_idle(self)
@@ -157,8 +152,8 @@ class HttpConnection(asyncio.Protocol):
         """Close immediately and discard unsent data; a pending read raises."""
         self.is_aborted = True
         self._take()
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def was_stale(self) -> bool:
         """Whether the server had closed the connection before it read the request."""
@@ -168,7 +163,7 @@ class HttpConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if not self._is_busy:
@@ -178,18 +173,18 @@ class HttpConnection(asyncio.Protocol):
         self._is_heard = True
         self._chunks.append(data)
         self._size += len(data)
-        if self._size > READ_AHEAD_BYTES and not self._is_paused and self._transport is not None:
+        if self._size > READ_AHEAD_BYTES and not self._is_paused and self.transport is not None:
             self._is_paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
         self._wake()
 
     def eof_received(self) -> None:
         # Closing would first wait until the server has read the whole request.
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport, self.error = None, exc
+        self.transport, self.error = None, exc
         self._wake()
         self._on_lost(self)
         if not self.closed.done():
@@ -200,9 +195,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _take(self) -> bytes:
         chunks, self._chunks, self._size = self._chunks, [], 0
-        if self._is_paused and self._transport is not None and self.is_open:
+        if self._is_paused and self.transport is not None and self.is_open:
             self._is_paused = False
-            self._transport.resume_reading()
+            self.transport.resume_reading()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def _wait(self, deadline: float) -> None:
@@ -218,17 +213,6 @@ class HttpConnection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-class _Decoder(Protocol):
-    """A decompressor of zlib."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unconsumed_tail(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
-    def flush(self) -> bytes: ...
 
 
 class Response:
@@ -252,7 +236,8 @@ class Response:
         self._header_bytes = 0
         self._body: list[bytes] = []
         """What has arrived and was not read yet."""
-        self._decoder: _Decoder | None = None
+        self._decoder: Any = None
+        """A decompressor of zlib, whose type has no public name."""
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
 
     @property
@@ -379,7 +364,7 @@ class Response:
         if self._decoder is None:
             return data
         try:
-            decoded = self._decoder.decompress(data, READ_AHEAD_BYTES)
+            decoded: bytes = self._decoder.decompress(data, READ_AHEAD_BYTES)
         except zlib.error as error:
             raise BrokenConnectionError("its body cannot be decompressed") from error
         if rest := self._decoder.unconsumed_tail:
@@ -390,13 +375,13 @@ class Response:
         decoder, self._decoder = self._decoder, None
         if decoder is None:
             return b""
-        rest = decoder.flush()
+        rest: bytes = decoder.flush()
         if not decoder.eof and self._has_body:
             raise BrokenConnectionError("its compressed body is truncated")
         return rest
 
 
-def _create_decoder(encoding: bytes | None) -> _Decoder | None:
+def _create_decoder(encoding: bytes | None) -> Any:
     """Return a decompressor for a `Content-Encoding`; None if there is nothing to decode."""
     name = (encoding or b"identity").strip().lower()
     if name in (b"gzip", b"x-gzip"):
