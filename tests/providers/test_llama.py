@@ -126,7 +126,7 @@ def test_a_server_stops_when_its_client_disconnects(llama: LocalServer) -> None:
     body = asked("Count to a thousand.", stream=True) | {"max_tokens": 1_500, "ignore_eos": True}
 
     async def busy(connection: Transport) -> bool:
-        slots = await connection.get("/slots")
+        slots = (await connection.request_json("GET", "/slots")).body
         return any(slot["is_processing"] for slot in slots)
 
     async def work() -> None:
@@ -199,7 +199,8 @@ body = {
 events = portal.iterate(connection.stream("/v1/chat/completions", body))
 
 def busy():
-    return any(slot["is_processing"] for slot in portal.run(connection.get("/slots")))
+    slots = portal.run(connection.request_json("GET", "/slots")).body
+    return any(slot["is_processing"] for slot in slots)
 
 next(events)
 if sys.argv[2] == "ctrl-c":
@@ -217,9 +218,9 @@ else:
 """
 
 
-@pytest.mark.parametrize(("way", "said"), [("ctrl-c", "free"), ("leave", "left")])
+@pytest.mark.parametrize(("way", "printed"), [("ctrl-c", "free"), ("leave", "left")])
 def test_an_interrupted_response_leaves_nothing_running(
-    llama: LocalServer, way: str, said: str
+    llama: LocalServer, way: str, printed: str
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "always::ResourceWarning", "-c", LEFT_OPEN, llama.url, way],
@@ -229,4 +230,4 @@ def test_an_interrupted_response_leaves_nothing_running(
         timeout=60,
         check=False,
     )
-    assert (done.stdout.split(), done.stderr) == ([said], "")
+    assert (done.stdout.split(), done.stderr) == ([printed], "")

@@ -111,7 +111,7 @@ class AsyncClient:
         """Send the next request of a session, and record the reply."""
         if options.get("stream"):
             raise InputError("`send` does not accept `stream`. Call `stream()` instead.")
-        settings = self._settings(system, short_view, category, options)
+        settings = RequestSettings(system, short_view, category, self.endpoint.format, options)
         path = self.endpoint.chat_path
         with self._lock(session):
             request, answer = await self._deliver(
@@ -130,7 +130,7 @@ class AsyncClient:
     ) -> AsyncReplyStream[dict[str, object]]:
         """Send the next request, and return the server's events with the `reply` at the end."""
         options = {**options, **self._stream_options(options)}
-        settings = self._settings(system, short_view, category, options)
+        settings = RequestSettings(system, short_view, category, self.endpoint.format, options)
         with self._lock(session):
             request, events = await self._deliver(session, settings, self._open_stream)
             return self._receive(session, request, events)  # type: ignore[no-any-return]
@@ -145,9 +145,8 @@ class AsyncClient:
         **options: object,
     ) -> Request:
         """Return the request that `send` would send, counted by the server if that matters."""
-        return await self._make_request(
-            session, self._settings(system, short_view, category, options)
-        )
+        settings = RequestSettings(system, short_view, category, self.endpoint.format, options)
+        return await self._make_request(session, settings)
 
     async def prepare(self, session: Session) -> None:
         """Complete the session's profile with what the server says, such as the window."""
@@ -203,15 +202,6 @@ class AsyncClient:
         return summarize
 
     # Making a request
-
-    def _settings(
-        self,
-        system: str | None,
-        short_view: ShortView | bool | None,
-        category: Category,
-        options: Mapping[str, object],
-    ) -> RequestSettings:
-        return RequestSettings(system, short_view, category, self.endpoint.format, options)
 
     async def _make_request(self, session: Session, settings: RequestSettings) -> Request:
         window = await self._prepare(session)

@@ -107,22 +107,9 @@ class Transport:
         if pool is not None and self._process == os.getpid():
             await pool.close()
 
-    async def get(
-        self, path: str, *, timeout: float | None = None, retries: int | None = None
-    ) -> Any:
-        """Return the JSON at a path."""
-        return (await self.request_json("GET", path, timeout=timeout, retries=retries)).body
-
-    async def post(
-        self,
-        path: str,
-        body: RequestBody,
-        *,
-        timeout: float | None = None,
-        retries: int | None = None,
-    ) -> dict[str, Any]:
+    async def post(self, path: str, body: RequestBody) -> dict[str, Any]:
         """Return the response to a request; an error with status 200 is raised too."""
-        response = await self.request_json("POST", path, body, timeout=timeout, retries=retries)
+        response = await self.request_json("POST", path, body)
         if not isinstance(response.body, dict):
             raise self._invalid(path, "JSON that is not an object", response.body)
         return response.body
@@ -166,8 +153,13 @@ class Transport:
         The caller must close it. `state` knows whether the request was sent, even if this raises.
         """
         state = state or SendState()
+        has_length = data is not None or method in _METHODS_WITH_BODY
+        size = len(data or b"") if has_length else None
         try:
-            return await self._send(method, path, data, headers, state)
+            pool = await self._get_pool()
+            sent = [*self._first_headers, *headers]
+            head = encode_request_head(method, self._target(path), sent, size)
+            return await pool.request(head, data, state, is_bodiless=method == "HEAD")
         except InputError:
             raise  # an invalid setting, which a retry does not fix
         except (ConnectError, OSError, ValueError) as error:
@@ -205,13 +197,10 @@ class Transport:
     ) -> JsonResponse:
         response = await self._open_checked(method, path, body, headers)
         try:
-            parsed = _parse_json(await self.read_all(response))
-        except _NotJsonError as error:
-            raise self._invalid(
-                path, f"a body that is not JSON ({response.content_type})", error.text
-            ) from None
+            raw = await self.read_all(response)
         finally:
             response.close()
+        parsed = self._parse_json(path, raw, f"a body that is not JSON ({response.content_type})")
         if isinstance(parsed, dict):
             error_found = errors.find_error(self.endpoint, path, parsed)
             if error_found is not None:
@@ -253,7 +242,9 @@ class Transport:
             if is_first and chunk.strip():
                 is_first = False
                 if chunk.lstrip().startswith(b"{"):
-                    yield await self._read_unstreamed(response, path, chunk)
+                    raw = await self.read_all(response, chunk)
+                    parsed = self._parse_json(path, raw, "neither JSON nor events")
+                    yield parsed if isinstance(parsed, dict) else {}
                     return
             for event in parser.feed(chunk):
                 if event.data.strip() == "[DONE]":
@@ -265,20 +256,13 @@ class Transport:
             if event.data.strip() != "[DONE]":
                 yield self._parse_event(path, event)
 
-    async def _read_unstreamed(self, response: Response, path: str, start: bytes) -> dict[str, Any]:
-        try:
-            parsed = _parse_json(await self.read_all(response, start))
-        except _NotJsonError as error:
-            raise self._invalid(path, "neither JSON nor events", error.text) from None
-        return parsed if isinstance(parsed, dict) else {}
-
     def _parse_event(self, path: str, event: ServerSentEvent) -> dict[str, Any]:
         try:
-            parsed = _parse_json(event.data)
-        except _NotJsonError as error:
-            if event.name == "error":
-                return {"type": "error", "error": {"message": event.data}}
-            raise self._invalid(path, "an event that is not JSON", error.text) from None
+            parsed = self._parse_json(path, event.data, "an event that is not JSON")
+        except ProviderError:
+            if event.name != "error":
+                raise
+            return {"type": "error", "error": {"message": event.data}}
         if not isinstance(parsed, dict):
             raise self._invalid(path, "an event that is not an object", parsed)
         if event.name == "error" and find_error_object(parsed) is None:
@@ -306,21 +290,6 @@ class Transport:
             self.endpoint, path, response.status, response.headers, raw
         )
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        data: bytes | None,
-        headers: Sequence[Header],
-        state: SendState,
-    ) -> Response:
-        pool = await self._get_pool()
-        has_length = data is not None or method in _METHODS_WITH_BODY
-        size = len(data or b"") if has_length else None
-        sent = [*self._first_headers, *headers]
-        head = encode_request_head(method, self._target(path), sent, size)
-        return await pool.request(head, data, state, is_bodiless=method == "HEAD")
-
     def _target(self, path: str) -> str:
         """Return the request target for a path; only characters that cannot be sent are quoted."""
         target = (self._target_prefix + path).partition("#")[0].removesuffix("?")
@@ -347,7 +316,8 @@ class Transport:
     def _open_pool(self) -> ConnectionPool:
         endpoint = self.endpoint
         origin, proxy = Origin.parse(endpoint.url), find_proxy(endpoint)
-        first = {} if _has_host_header(endpoint) else {"Host": origin.authority}
+        has_host = any(name.lower() == "host" for name in endpoint.headers)
+        first = {} if has_host else {"Host": origin.authority}
         self._target_prefix = urlsplit(endpoint.url).path
         if proxy is not None and origin.scheme == "http":
             first |= proxy.headers
@@ -443,6 +413,14 @@ class Transport:
             "`timeout` if the model needs longer."
         )
 
+    def _parse_json(self, path: str, text: str | bytes, problem: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            if isinstance(text, bytes):
+                text = text[: errors.BODY_CHARS * 4].decode("utf-8", "replace")
+            raise self._invalid(path, problem, text[: errors.BODY_CHARS]) from None
+
     def _invalid(self, path: str | None, content: str, body: object) -> ProviderError:
         at = f" at {path}" if path is not None else ""
         return ProviderError(
@@ -468,10 +446,6 @@ def default_headers(endpoint: Endpoint) -> dict[str, str]:
     given = {name.lower() for name in endpoint.headers}
     kept = {name: value for name, value in found.items() if name.lower() not in given}
     return kept | dict(endpoint.headers)
-
-
-def _has_host_header(endpoint: Endpoint) -> bool:
-    return any(name.lower() == "host" for name in endpoint.headers)
 
 
 def credential_headers(endpoint: Endpoint) -> dict[str, str]:
@@ -530,21 +504,6 @@ def _close_abandoned(pool: ConnectionPool, loop: asyncio.AbstractEventLoop) -> N
 def _is_plain_http(error: ssl.SSLError) -> bool:
     """Whether the server answered a TLS handshake with something else."""
     return error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-
-
-class _NotJsonError(Exception):
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-
-def _parse_json(text: str | bytes) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        if isinstance(text, bytes):
-            text = text[: errors.BODY_CHARS * 4].decode("utf-8", "replace")
-        raise _NotJsonError(text[: errors.BODY_CHARS]) from None
 
 
 async def _drain(response: Response) -> None:
