@@ -126,7 +126,7 @@ def test_a_server_stops_when_its_client_disconnects(llama: LocalServer) -> None:
     body = asked("Count to a thousand.", stream=True) | {"max_tokens": 1_500, "ignore_eos": True}
 
     async def busy(connection: Transport) -> bool:
-        slots = (await connection.request_json("GET", "/slots")).body
+        slots = await connection.get("/slots")
         return any(slot["is_processing"] for slot in slots)
 
     async def work() -> None:
@@ -199,7 +199,7 @@ body = {
 events = portal.iterate(connection.stream("/v1/chat/completions", body))
 
 def busy():
-    slots = portal.run(connection.request_json("GET", "/slots")).body
+    slots = portal.run(connection.get("/slots"))
     return any(slot["is_processing"] for slot in slots)
 
 next(events)

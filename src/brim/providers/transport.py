@@ -107,6 +107,12 @@ class Transport:
         if pool is not None and self._process == os.getpid():
             await pool.close()
 
+    async def get(
+        self, path: str, *, timeout: float | None = None, retries: int | None = None
+    ) -> Any:
+        """Return the JSON at a path."""
+        return (await self.request_json("GET", path, timeout=timeout, retries=retries)).body
+
     async def post(self, path: str, body: RequestBody) -> dict[str, Any]:
         """Return the response to a request; an error with status 200 is raised too."""
         response = await self.request_json("POST", path, body)
