@@ -390,8 +390,7 @@ def _write_result(block: Block, outputs: Sequence[str]) -> Block:
     content = block.get("content")
     written: str | list[Block] = "".join(outputs)
     if content is not None and not isinstance(content, str):
-        parts, left = replace_texts(content, outputs, _TEXT)
-        written = [*parts, *map(make_text, left)]
+        written = replace_texts(content, outputs)
     out = {**block, "content": written or ""}
     if not written and block.get("is_error"):
         del out["is_error"]  # an error without text is rejected

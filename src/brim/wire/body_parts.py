@@ -160,20 +160,20 @@ def filter_mappings(values: object) -> list[Part]:
 
 
 def replace_texts(
-    parts: Iterable[Part], texts: Iterable[str], kinds: Collection[str]
-) -> tuple[list[Part], list[str]]:
-    """Replace the texts of the text parts, and return the parts and the texts that are left.
+    parts: Iterable[Any], texts: Iterable[str], kinds: Sequence[str] = ("text",)
+) -> list[Any]:
+    """Replace the texts of the text parts; further texts become parts of the first kind.
 
     A text part without a replacement is removed: providers reject empty texts.
     """
     left = list(texts)
-    out: list[Part] = []
+    out: list[Any] = []
     for part in parts:
-        if not is_text(part, kinds):
+        if not isinstance(part, str) and not is_text(part, kinds):
             out.append(part)
         elif left and (text := left.pop(0)):
-            out.append({**part, "text": text})
-    return out, [text for text in left if text]
+            out.append(text if isinstance(part, str) else {**part, "text": text})
+    return out + [{"type": kinds[0], "text": text} for text in left if text]
 
 
 def make_text(text: str) -> Part:

@@ -9,13 +9,15 @@ and streams are parsed in `reply_parser` and `streams`; the gateway's error resp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.errors import InputError
 from brim.wire import anthropic, openai_chat, openai_responses
+from brim.wire.body_parts import filter_mappings, get_mapping
 
 if TYPE_CHECKING:
     from brim.messages import Message
@@ -202,42 +204,35 @@ def detect_format(body: Mapping[str, Any]) -> BodyFormat:
 def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:
     if any(body.get(key) is not None for key in _ANTHROPIC_FIELDS):
         return True
-    found = _is_anthropic_by_tools(body.get("tools"))
-    if found is None:
-        found = _is_anthropic_by_messages(messages)
-    if found is None:
-        thinking = body.get("thinking")
-        found = isinstance(thinking, Mapping) and "budget_tokens" in thinking
-    return found
+    signs = _iter_message_signs(messages)
+    if tools := body.get("tools"):
+        signs = chain(_iter_tool_signs(tools), signs)
+    for is_sign in signs:
+        return is_sign  # the first one decides
+    return "budget_tokens" in get_mapping(body, "thinking")
 
 
-def _is_anthropic_by_tools(tools: object) -> bool | None:
-    """Whether the tools are in Anthropic's format; None if they do not tell."""
+def _iter_tool_signs(tools: object) -> Iterator[bool]:
+    """Return for each tool that tells the format whether it is Anthropic's."""
     for tool in tools if isinstance(tools, Sequence) else ():
         match tool:
             case {"function": _} | {"custom": _}:
-                return False
+                yield False
             case {"input_schema": _}:
-                return True
+                yield True
             case {"type": str(kind)} if _DATED.fullmatch(kind):
-                return True
-    return None
+                yield True
 
 
-def _is_anthropic_by_messages(messages: Iterable[Any]) -> bool | None:
-    """Whether the messages are in Anthropic's format; the first unambiguous message decides."""
+def _iter_message_signs(messages: Iterable[Any]) -> Iterator[bool]:
+    """Return for each message or block that tells the format whether it is Anthropic's."""
     for message in messages:
         if not isinstance(message, Mapping):
             continue
         if message.get("role") in _CHAT_ROLES or not _CHAT_FIELDS.isdisjoint(message):
-            return False
-        content = message.get("content")
-        if isinstance(content, str) or not isinstance(content, Sequence):
-            continue
-        for block in content:
-            if isinstance(block, Mapping) and _is_anthropic_block(block):
-                return True
-    return None
+            yield False
+        if not isinstance(content := message.get("content"), str):
+            yield from filter(None, map(_is_anthropic_block, filter_mappings(content)))
 
 
 def _is_anthropic_block(block: Mapping[str, Any]) -> bool:

@@ -16,6 +16,7 @@ from brim.wire.body_parts import (
     read_audio,
     read_file,
     read_image,
+    replace_texts,
     require_mapping,
     to_message_error,
     to_text,
@@ -234,21 +235,4 @@ def _rewrite_content(raw: Mapping[str, Any], old: Sequence[str], new: Sequence[s
         return content
     if content is None or isinstance(content, str):
         return new[0] if new else None
-    return _rewrite_parts(content, new)
-
-
-def _rewrite_parts(parts: Sequence[Any], texts: Sequence[str]) -> list[Any]:
-    """Replace the texts of the text parts; surplus parts are removed, surplus texts added."""
-    left = list(texts)
-    out: list[Any] = []
-    for part in parts:
-        match part:
-            case str():
-                if left:
-                    out.append(left.pop(0))
-            case {"type": "text", "text": str()}:
-                if left and (text := left.pop(0)):
-                    out.append({**part, "text": text})
-            case _:
-                out.append(part)
-    return out + [make_text(text) for text in left]
+    return replace_texts(content, new)

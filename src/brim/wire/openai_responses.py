@@ -353,7 +353,7 @@ def _texts(item: Item) -> list[str]:
 def _replace_words(item: Item, texts: Sequence[str]) -> Item:
     if isinstance(item["content"], str):
         return {**item, "content": texts[0]}
-    return {**item, "content": replace_texts(item["content"], texts, _TEXT)[0]}
+    return {**item, "content": replace_texts(item["content"], texts, _TEXT)}
 
 
 def _replace_output(item: Item, texts: Sequence[str]) -> Item:
@@ -361,8 +361,7 @@ def _replace_output(item: Item, texts: Sequence[str]) -> Item:
     if output is None or isinstance(output, str):
         return {**item, "output": "".join(texts)}
     given = [output] if isinstance(output, Mapping) else output
-    parts, left = replace_texts(given, texts, _TEXT)
-    return {**item, "output": [*parts, *_input_texts(left)] or ""}
+    return {**item, "output": replace_texts(given, texts, _TEXT) or ""}
 
 
 def _input_texts(texts: Sequence[str]) -> list[Item]:

@@ -164,9 +164,9 @@ def _count(fields: Part, *names: str) -> int | None:
     """Return the first of these fields that is a possible count."""
     for name in names:
         value = fields.get(name)
-        if isinstance(value, float) and value.is_integer():
+        if type(value) is float and value.is_integer():
             value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if type(value) is int and value >= 0:
             return value
     return None
 

@@ -145,9 +145,9 @@ class _ChatAccumulator(_Accumulator):
     def add(self, event: Part) -> _Delta:
         choice = _first_choice(event.get("choices"))
         self.has_begun = self.has_begun or bool(choice)
-        usages = (holder.get("usage") for holder in (event, choice, get_mapping(event, "x_groq")))
-        fields = {"usage": next(filter(None, usages), None)}
-        fields |= {key: event.get(key) for key in ("model", "timings")}
+        usage = event.get("usage") or choice.get("usage")
+        usage = usage or get_mapping(event, "x_groq").get("usage")
+        fields = {"usage": usage, "model": event.get("model"), "timings": event.get("timings")}
         self._beside |= {key: value for key, value in fields.items() if value}
         if choice.get("finish_reason"):
             self._finish, self.is_whole = choice["finish_reason"], True
