@@ -90,8 +90,8 @@ def test_a_stream_that_is_left_keeps_what_was_said_and_frees_the_server(
             if number == 3:
                 break
         stream.close()
-        said = chat.history[-1]["content"]
-        assert said
+        reply_text = chat.history[-1]["content"]
+        assert reply_text
         assert chat.ledger.total.estimated
         chat.user("Stop.")
         assert client.send(chat, max_tokens=2).usage is not None
@@ -207,9 +207,9 @@ def answered(tokens: int, text: str = "Yes.") -> dict[str, Any]:
 
 
 def in_openais_words(limit: int, sent: int) -> web.Response:
-    said = f"This model's maximum context length is {limit} tokens. However, your messages "
-    said += f"resulted in {sent} tokens."
-    error = {"message": said, "type": "invalid_request_error", "code": "context_length_exceeded"}
+    message = f"This model's maximum context length is {limit} tokens. However, your messages "
+    message += f"resulted in {sent} tokens."
+    error = {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}
     return web.json_response({"error": error}, status=400)
 
 
@@ -219,8 +219,10 @@ def without_numbers(_: int, __: int) -> web.Response:
 
 
 def as_a_rate(limit: int, sent: int) -> web.Response:
-    said = f"Request too large for gpt-x on tokens per min (TPM): Limit {limit}, Requested {sent}."
-    error = {"message": said, "type": "tokens", "code": "rate_limit_exceeded"}
+    message = (
+        f"Request too large for gpt-x on tokens per min (TPM): Limit {limit}, Requested {sent}."
+    )
+    error = {"message": message, "type": "tokens", "code": "rate_limit_exceeded"}
     return web.json_response({"error": error}, status=429)
 
 

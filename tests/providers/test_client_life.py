@@ -136,7 +136,7 @@ def test_a_page_that_repeats_the_key_does_not_carry_it_into_the_error(
     run(trying())
 
 
-# What a caller may not do, and what it is told
+# Errors that a caller can make
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,9 @@ def test_a_refusal_with_a_limit_that_no_model_has_does_not_become_the_window(
             session.user("Go on.")
             await client.send(session)
             assert session.budget.window == 2_000
-            first, second = (asked.body for asked in server.asked if asked.path.endswith("ions"))
+            first, second = (
+                request.body for request in server.asked if request.path.endswith("ions")
+            )
             assert size(second) < size(first)
 
     run(trying())
@@ -308,7 +310,7 @@ def test_a_limit_that_one_session_learned_is_not_lost_by_another(learned: Calibr
 
 
 @pytest.mark.parametrize("reported", [2_050, 4_059], ids=["halved", "oldest left out"])
-def test_a_silent_cut_is_said_once_and_nothing_is_learned_of_it(
+def test_a_silent_truncation_is_reported_once_and_not_used_for_calibration(
     reported: int, learned: CalibrationStore
 ) -> None:
     async def ollama(request: web.Request) -> web.StreamResponse:
@@ -411,12 +413,12 @@ def test_the_summarizer_of_a_synchronous_client_works_with_and_without_the_clien
 
 
 def test_a_summary_that_was_interrupted_is_asked_for_again(learned: CalibrationStore) -> None:
-    asked: list[int] = []
+    turn_counts: list[int] = []
     sending: asyncio.Task[brim.Reply]
 
     async def summarize(_: str | None, evicted: Sequence[Any] | None) -> str:
-        asked.append(len(evicted or ()))
-        if len(asked) == 1:
+        turn_counts.append(len(evicted or ()))
+        if len(turn_counts) == 1:
             sending.cancel()
             await asyncio.sleep(30)
         return "The pilots still argue."
@@ -437,7 +439,7 @@ def test_a_summary_that_was_interrupted_is_asked_for_again(learned: CalibrationS
             with pytest.raises(asyncio.CancelledError):
                 await sending
             await client.send(session)
-            assert asked[0] == asked[1]
+            assert turn_counts[0] == turn_counts[1]
             assert session.summary == "The pilots still argue."
 
     run(trying())
@@ -504,18 +506,18 @@ def test_parent_and_child_both_go_on_after_a_fork(learned: CalibrationStore) -> 
 
 
 def test_a_learned_window_is_that_of_the_server_as_it_was(tmp_path: Path) -> None:
-    said = {"window": 512}
+    limits = {"window": 512}
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path == "/v1/models":
-            return web.json_response({"data": [{"id": "m", "max_model_len": said["window"]}]})
+            return web.json_response({"data": [{"id": "m", "max_model_len": limits["window"]}]})
         if not request.path.endswith("/chat/completions"):
             return web.json_response({}, status=404)
         body = await request.json()
         tokens = sum(len(message["content"]) // 3 for message in body["messages"])
-        if tokens > said["window"]:
+        if tokens > limits["window"]:
             text = (
-                f"maximum context length is {said['window']} tokens, but you sent {tokens} tokens"
+                f"maximum context length is {limits['window']} tokens, but you sent {tokens} tokens"
             )
             return web.json_response({"error": {"message": text}}, status=400)
         return answered(tokens)
@@ -534,7 +536,7 @@ def test_a_learned_window_is_that_of_the_server_as_it_was(tmp_path: Path) -> Non
             talk(chat, 30)
             assert await window_of(chat, server.url) == 512
             assert await window_of(brim.Session("m", window=4_096, reply=1), server.url) == 512
-            said["window"] = 8_192
+            limits["window"] = 8_192
             assert await window_of(brim.Session("m", window=4_096, reply=1), server.url) == 4_096
 
     run(trying())

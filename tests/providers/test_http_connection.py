@@ -132,7 +132,7 @@ class Loop:
 
     def __call__(self, work: Coroutine[Any, Any, T]) -> T:
         with asyncio.Runner(loop_factory=self._make) as runner:
-            runner.get_loop().set_exception_handler(lambda _, said: self.errors.append(said))
+            runner.get_loop().set_exception_handler(lambda _, context: self.errors.append(context))
             return runner.run(asyncio.wait_for(work, 30))
 
 
@@ -327,19 +327,19 @@ def test_unsolicited_data_is_not_taken_for_a_response(is_first: bool, run: Loop)
             await connection.write(COMPLETE, late)
         await connection.until_closed()
 
-    async def once_said() -> None:
+    async def pause() -> None:
         await asyncio.sleep(0.1)
 
     async def work() -> None:
         async with run_server(handle) as server, to(server) as transport:
-            state = SendState(once_said)
+            state = SendState(pause)
             if is_first:
                 with pytest.raises(ConnectionFailedError):
                     await transport.open("POST", "/x", b"{}", [], state)
                 assert not state.is_sent
             else:
                 assert (await send(transport))[0] == 200
-                await once_said()
+                await pause()
             assert (await send(transport))[0] == 200
 
     run(work())
@@ -403,15 +403,15 @@ def test_large_requests_and_responses_arrive_complete(
 def test_cancelling_does_not_wait_for_a_server_that_reads_nothing(
     secured: ssl.SSLContext | None, run: Loop
 ) -> None:
-    heard = 0
+    received_bytes = 0
 
     async def handle(connection: ServerConnection) -> None:
-        nonlocal heard
+        nonlocal received_bytes
         await connection.read_head()
         await asyncio.sleep(0.3)
         with suppress(ConnectionError):
             while piece := await connection.reader.read(SMALL):
-                heard += len(piece)
+                received_bytes += len(piece)
 
     async def work() -> None:
         async with run_server(handle, tls=secured) as server, to(server) as transport:
@@ -423,7 +423,7 @@ def test_cancelling_does_not_wait_for_a_server_that_reads_nothing(
             await asyncio.wait_for(server.gone.get(), PROMPT_SECONDS)
 
     run(work())
-    assert heard < len(LARGE)
+    assert received_bytes < len(LARGE)
 
 
 def test_closing_does_not_wait_for_a_server_that_reads_nothing(
@@ -787,7 +787,7 @@ def test_closing_ends_pending_requests(run: Loop) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "answer",
     [
         b"220 mail.example ESMTP\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
@@ -796,11 +796,11 @@ def test_closing_ends_pending_requests(run: Loop) -> None:
         COMPLETE[:20],
     ],
 )
-def test_an_invalid_response_closes_the_connection(said: bytes, run: Loop) -> None:
+def test_an_invalid_response_closes_the_connection(answer: bytes, run: Loop) -> None:
     async def handle(connection: ServerConnection) -> None:
         await connection.read_request()
-        await connection.write(said)
-        if said != COMPLETE[:20]:
+        await connection.write(answer)
+        if answer != COMPLETE[:20]:
             await connection.until_closed()
 
     async def work() -> None:
@@ -885,8 +885,8 @@ def test_the_path_of_the_address_precedes_each_path() -> None:
     ],
 )  # fmt: skip
 def test_a_request_has_a_content_length(method: str, body: bytes | None, size: str | None) -> None:
-    said = [line for line in written(method=method, body=body) if "ength" in line]
-    assert said == ([] if size is None else [f"Content-Length: {size}"])
+    lengths = [line for line in written(method=method, body=body) if "ength" in line]
+    assert lengths == ([] if size is None else [f"Content-Length: {size}"])
 
 
 def test_a_configured_host_header_replaces_the_default() -> None:

@@ -25,7 +25,7 @@ from tests.support.providers.scripted import run
 FORMATS: list[FormatName] = ["openai", "anthropic", "responses"]
 
 
-def asked(words: str, format: FormatName = "openai", **more: Any) -> dict[str, Any]:
+def body_of(words: str, format: FormatName = "openai", **more: Any) -> dict[str, Any]:
     body: dict[str, Any] = {"model": "any", "temperature": 0} | more
     if format == "responses":
         return body | {"input": words, "max_output_tokens": 8}
@@ -47,7 +47,7 @@ def test_the_count_equals_the_reported_usage(llama: LocalServer, format: FormatN
     async def work() -> None:
         async with connected(llama, format) as connection:
             counter = ServerCounter(connection, states=CountStates())
-            body = asked("Name a colour, " * 20, format)
+            body = body_of("Name a colour, " * 20, format)
             counted = await counter.count(body)
             answer = await connection.post(connection.endpoint.chat_path, body)
             assert counted == used(answer)
@@ -71,7 +71,7 @@ def test_a_request_larger_than_the_window_is_counted(llama: LocalServer) -> None
     async def work() -> None:
         async with connected(llama) as connection:
             counter = ServerCounter(connection, states=CountStates())
-            counted = await counter.count(asked("word " * 3 * llama.window))
+            counted = await counter.count(body_of("word " * 3 * llama.window))
             assert counted is not None
             assert counted > 3 * llama.window
 
@@ -96,7 +96,7 @@ def test_a_request_over_the_window_raises_with_numbers(
 ) -> None:
     async def work() -> None:
         async with connected(llama, format) as connection:
-            body = asked("word " * llama.window, format, stream=streamed)
+            body = body_of("word " * llama.window, format, stream=streamed)
             path = connection.endpoint.chat_path
             events = connection.stream(path, body)
             with pytest.raises(ContextLengthError) as caught:
@@ -111,7 +111,7 @@ def test_a_request_over_the_window_raises_with_numbers(
 def test_a_stream_ends_with_its_usage(llama: LocalServer, format: FormatName) -> None:
     async def work() -> None:
         async with connected(llama, format) as connection:
-            body = asked("Say a word.", format, stream=True)
+            body = body_of("Say a word.", format, stream=True)
             if format == "openai":
                 body["stream_options"] = {"include_usage": True}
             path = connection.endpoint.chat_path
@@ -123,7 +123,10 @@ def test_a_stream_ends_with_its_usage(llama: LocalServer, format: FormatName) ->
 
 
 def test_a_server_stops_when_its_client_disconnects(llama: LocalServer) -> None:
-    body = asked("Count to a thousand.", stream=True) | {"max_tokens": 1_500, "ignore_eos": True}
+    body = body_of("Count to a thousand.", stream=True) | {
+        "max_tokens": 1_500,
+        "ignore_eos": True,
+    }
 
     async def busy(connection: Transport) -> bool:
         slots = await connection.get("/slots")
@@ -149,7 +152,7 @@ def test_a_rejected_role_order_does_not_disable_counting(llama: LocalServer) -> 
             odd = {"model": "any", "messages": [{"role": "user", "content": {"what": 1}}]}
             assert await counter.count(odd) is None
             assert counter.support("any").state == "unknown"
-            assert await counter.count(asked("hello")) is not None
+            assert await counter.count(body_of("hello")) is not None
 
     run(work())
 
@@ -159,7 +162,7 @@ def test_a_wrong_key_raises_an_authentication_error(llama: LocalServer) -> None:
         endpoint = Endpoint(llama.url, key="wrong-key")
         async with Transport(endpoint) as connection:
             with pytest.raises(AuthenticationError, match="rejected the API key") as caught:
-                await connection.post(endpoint.chat_path, asked("hello"))
+                await connection.post(endpoint.chat_path, body_of("hello"))
             assert "wrong-key" not in str(caught.value)
 
     run(work())
@@ -178,9 +181,9 @@ def test_the_synchronous_client_works(llama: LocalServer) -> None:
     with Portal() as portal:
         connection = connected(llama)
         path = connection.endpoint.chat_path
-        answer = portal.run(connection.post(path, asked("hello")))
+        answer = portal.run(connection.post(path, body_of("hello")))
         assert answer["choices"]
-        events = portal.iterate(connection.stream(path, asked("hello", stream=True)))
+        events = portal.iterate(connection.stream(path, body_of("hello", stream=True)))
         assert len(list(events)) > 2
         portal.run(connection.close())
 

@@ -46,7 +46,7 @@ FOUR_TIMES = "{% for message in messages %}" + "{{ message.content }}" * 4 + "{%
 
 
 @contextmanager
-def asked(
+def open_response(
     server: LocalServer, path: str, body: object = None, key: str | None = None
 ) -> Iterator[HTTPResponse]:
     """Return a response that may still be streaming."""
@@ -63,13 +63,13 @@ def asked(
 
 
 def answer(server: LocalServer, path: str, body: object = None) -> Any:
-    with asked(server, path, body) as response:
+    with open_response(server, path, body) as response:
         assert response.status == 200
         return json.load(response)
 
 
 def status(server: LocalServer, path: str, key: str) -> int:
-    with asked(server, path, key=key) as response:
+    with open_response(server, path, key=key) as response:
         return response.status
 
 
@@ -141,7 +141,7 @@ def test_a_template_replaces_that_of_the_model(llama: LocalServer, llama_with: L
 def test_it_stops_immediately_during_a_response(short_weights: Path) -> None:
     with LocalServer.start(short_weights, window=2048, threads=1) as server:
         body = {**HELLO, "stream": True, "max_tokens": 1500, "ignore_eos": True}
-        with asked(server, "/v1/chat/completions", body) as response:
+        with open_response(server, "/v1/chat/completions", body) as response:
             assert response.readline().startswith(b"data:")
             start = time.monotonic()
             server.close()

@@ -63,7 +63,7 @@ def counting(
 
 
 @pytest.mark.parametrize(
-    ("paths", "method", "asked"),
+    ("paths", "method", "expected"),
     [
         ({LLAMA: {"input_tokens": 34}}, "llama.cpp", [LLAMA]),
         ({"/tokenize": {"count": 34, "tokens": []}}, "vLLM", [LLAMA, "/tokenize"]),
@@ -75,16 +75,16 @@ def counting(
     ],
 )
 def test_the_method_that_a_server_supports_is_detected(
-    paths: dict[str, Any], method: str, asked: list[str]
+    paths: dict[str, Any], method: str, expected: list[str]
 ) -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert counter.support("m").state == "unknown"
         assert await counter.count(BODY) == 34
-        assert server.paths == asked
+        assert server.paths == expected
         assert await counter.count(BODY | {"temperature": 1}) == 34
-        assert server.paths == asked, "how an answer is sampled does not change the count"
+        assert server.paths == expected, "how an answer is sampled does not change the count"
         assert await counter.count(BODY | {"tools": [{"type": "function"}]}) == 34
-        assert server.paths == [*asked, asked[-1]]
+        assert server.paths == [*expected, expected[-1]]
         verdict = counter.support("m")
         assert (verdict.state, verdict.method) == ("yes", method)
         assert counter.support("another").state == "unknown"
@@ -157,9 +157,9 @@ def test_text_is_counted_outside_the_api_prefix(
         assert counter.support("m", text=True).method == method
         assert counter.support("m", text=True).state == ("yes" if method else "no")
         assert counter.support("m").state == "unknown"
-        asked = server.asked[-1].body
-        assert asked["model"] == "m"
-        assert text in (asked.get("content"), asked.get("prompt"))
+        body = server.asked[-1].body
+        assert body["model"] == "m"
+        assert text in (body.get("content"), body.get("prompt"))
 
     counting(by_path(paths), script)
 
@@ -377,8 +377,8 @@ JSON = st.recursive(
 def test_a_count_is_positive_or_none_for_any_response(
     answer: Any, method: CountMethod, text: str
 ) -> None:
-    asked: list[CountSubject] = ["request", "text"]
-    for what in asked:
+    subjects: list[CountSubject] = ["request", "text"]
+    for what in subjects:
         tokens = validate_count(method.read_tokens(answer), text.encode(), what)
         assert tokens is None or (type(tokens) is int and tokens > 0)
 

@@ -225,8 +225,8 @@ def test_the_key_is_sent() -> None:
             await ServerInfo(connection).window_of("m")
             return scripted
 
-    for asked in run(work()).asked:
-        assert asked.headers["Authorization"] == "Bearer sk-1"
+    for request in run(work()).asked:
+        assert request.headers["Authorization"] == "Bearer sk-1"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ TOO_LONG = {
 }
 
 
-def said(status: int, body: Any = None, **headers: str) -> web.Response:
+def reply(status: int, body: Any = None, **headers: str) -> web.Response:
     text = body if isinstance(body, str) else json.dumps(body or {"error": {"message": "no"}})
     return web.Response(
         status=status,
@@ -76,12 +76,12 @@ def streamed(*events: Any, status: int = 200, **settings: Any) -> list[Any]:
     text = "".join(
         f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n" for event in events
     )
-    return heard(
+    return events_of(
         web.Response(status=status, text=text, content_type="text/event-stream"), **settings
     )
 
 
-def heard(answer: web.Response, **settings: Any) -> list[Any]:
+def events_of(answer: web.Response, **settings: Any) -> list[Any]:
     async def work() -> list[Any]:
         async with serving(in_turn(answer)) as server:
             return await listened(Transport(Endpoint(server.url, **settings), sleep=Naps()))
@@ -106,13 +106,13 @@ def test_a_request_is_sent_as_json_with_the_key() -> None:
             endpoint = Endpoint(server.url + "/v1/", key="sk-1", headers={"x-team": "a"})
             async with Transport(endpoint) as asking:
                 assert await asking.post(endpoint.chat_path, {"text": "ü\ud83d"}) == {"id": 1}
-            asked = server.asked[0]
-            assert asked.path == CHAT
-            assert asked.body == {"text": "ü\ud83d"}
-            assert asked.headers["Authorization"] == "Bearer sk-1"
-            assert asked.headers["x-team"] == "a"
-            assert asked.headers["Content-Type"] == "application/json"
-            assert asked.headers["User-Agent"].startswith("brim/")
+            request = server.asked[0]
+            assert request.path == CHAT
+            assert request.body == {"text": "ü\ud83d"}
+            assert request.headers["Authorization"] == "Bearer sk-1"
+            assert request.headers["x-team"] == "a"
+            assert request.headers["Content-Type"] == "application/json"
+            assert request.headers["User-Agent"].startswith("brim/")
 
     run(work())
 
@@ -131,33 +131,33 @@ def test_a_closed_transport_reopens_at_the_next_request() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "words"),
     [
-        (said(401), AuthenticationError, "rejected the API key"),
-        (said(403), AuthenticationError, "does not permit"),
-        (said(404), ProviderError, "does not support /v1/chat/completions"),
-        (said(400, {"error": {"message": "bad role"}}), ProviderError, "400.*: bad role"),
-        (said(400, {"detail": "bad role"}), ProviderError, ": bad role"),
-        (said(400, "<html>nginx</html>"), ProviderError, "a web page"),
-        (said(400, "x" * 9_000), ProviderError, "x…$"),
-        (said(400, TOO_LONG), ContextLengthError, r"300 tokens, limit 256"),
-        (said(307, location="https://new.example/v1?a=b"), ProviderError, "new.example/v1; use"),
-        (said(500, {"error": {"message": "image input is not supported"}}), ProviderError, "image"),
-        (said(500, "jinja2.exceptions: Conversation roles must alternate"), ProviderError, "500"),
-        (said(429, {"error": {"code": "insufficient_quota"}}), RateLimitError, "limiting the"),
+        (reply(401), AuthenticationError, "rejected the API key"),
+        (reply(403), AuthenticationError, "does not permit"),
+        (reply(404), ProviderError, "does not support /v1/chat/completions"),
+        (reply(400, {"error": {"message": "bad role"}}), ProviderError, "400.*: bad role"),
+        (reply(400, {"detail": "bad role"}), ProviderError, ": bad role"),
+        (reply(400, "<html>nginx</html>"), ProviderError, "a web page"),
+        (reply(400, "x" * 9_000), ProviderError, "x…$"),
+        (reply(400, TOO_LONG), ContextLengthError, r"300 tokens, limit 256"),
+        (reply(307, location="https://new.example/v1?a=b"), ProviderError, "new.example/v1; use"),
+        (reply(500, {"error": {"message": "images are not supported"}}), ProviderError, "image"),
+        (reply(500, "jinja2.exceptions: Conversation roles must alternate"), ProviderError, "500"),
+        (reply(429, {"error": {"code": "insufficient_quota"}}), RateLimitError, "limiting the"),
         (
-            said(429, {"error": {"type": "tokens", "code": "rate_limit_exceeded", "message":
+            reply(429, {"error": {"type": "tokens", "code": "rate_limit_exceeded", "message":
                  "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested "
                  "45000."}}),
             ContextLengthError,
             "45,000 tokens, limit 30,000",
         ),
-        (said(429, retry_after="3600"), RateLimitError, "retry after 3,600 s"),
-        (said(200, "<html>hi</html>"), ProviderError, "not JSON"),
-        (said(200, "[" * 100_000), ProviderError, "not JSON"),
-        (said(200, "[1]"), ProviderError, "not an object"),
-        (said(200, {"error": TOO_LONG["error"]}), ContextLengthError, "too long"),
-        (said(200, {"error": {"code": 402, "message": "no credits"}}), ProviderError, "no credits"),
+        (reply(429, retry_after="3600"), RateLimitError, "retry after 3,600 s"),
+        (reply(200, "<html>hi</html>"), ProviderError, "not JSON"),
+        (reply(200, "[" * 100_000), ProviderError, "not JSON"),
+        (reply(200, "[1]"), ProviderError, "not an object"),
+        (reply(200, {"error": TOO_LONG["error"]}), ContextLengthError, "too long"),
+        (reply(200, {"error": {"code": 402, "message": "no credit"}}), ProviderError, "no credit"),
         (
-            said(200, {"status": "failed", "output": [], "error":
+            reply(200, {"status": "failed", "output": [], "error":
                  {"code": "context_length_exceeded", "message": "exceeds the context window"}}),
             ContextLengthError,
             "context window",
@@ -181,20 +181,20 @@ def test_permanent_errors_are_not_retried(
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
 def test_temporary_errors_are_retried(status: int) -> None:
     naps = Naps()
-    answer, requests = posted(said(status), said(status), said(200, {"id": 1}), naps=naps)
+    answer, requests = posted(reply(status), reply(status), reply(200, {"id": 1}), naps=naps)
     assert (answer, requests) == ({"id": 1}, 3)
     assert 0.37 <= naps.taken[0] <= 0.63 <= naps.taken[1] <= 1.26
 
 
 def test_the_number_of_retries_is_limited() -> None:
-    error, requests = posted(said(503), retries=1)
+    error, requests = posted(reply(503), retries=1)
     assert (error.status, requests) == (503, 2)
-    assert posted(said(503), retries=0)[1] == 1
+    assert posted(reply(503), retries=0)[1] == 1
 
 
 def test_retry_after_is_respected() -> None:
     naps = Naps()
-    assert posted(said(429, retry_after="7"), said(200, {"id": 1}), naps=naps)[0] == {"id": 1}
+    assert posted(reply(429, retry_after="7"), reply(200, {"id": 1}), naps=naps)[0] == {"id": 1}
     assert naps.taken == [7.0]
 
 
@@ -223,18 +223,18 @@ def test_retry_after_may_be_a_date() -> None:
 
 def test_the_key_is_removed_from_error_bodies() -> None:
     error, _ = posted(
-        said(401, {"error": {"message": "bad key sk-long-secret"}}), key="sk-long-secret"
+        reply(401, {"error": {"message": "bad key sk-long-secret"}}), key="sk-long-secret"
     )
     assert "sk-long" not in f"{error} {error!r} {error.body} {error.args}"
 
 
 def test_errors_can_be_pickled() -> None:
-    error, _ = posted(said(400, TOO_LONG))
+    error, _ = posted(reply(400, TOO_LONG))
     copy = pickle.loads(pickle.dumps(error))
     assert str(copy) == str(error)
     assert copy.overflow == error.overflow
     assert (copy.overflow.limit, copy.overflow.sent, copy.status) == (256, 300, 400)
-    other, _ = posted(said(404))
+    other, _ = posted(reply(404))
     assert pickle.loads(pickle.dumps(other)).status == 404
 
 
@@ -400,7 +400,7 @@ def test_only_trusted_certificates_are_accepted(
     context.load_cert_chain(certificate)
 
     async def work() -> None:
-        async with serving(in_turn(said(200, {"id": 1})), ssl=context) as server:
+        async with serving(in_turn(reply(200, {"id": 1})), ssl=context) as server:
             naps = Naps()
             async with Transport(Endpoint(server.url), sleep=naps) as asking:
                 with pytest.raises(ConnectionFailedError, match=r"not trusted.*SSL_CERT_FILE"):
@@ -542,7 +542,7 @@ def test_a_context_length_error_is_raised_before_any_event(events: list[Any]) ->
 
 
 def test_a_context_length_status_is_raised_before_any_event() -> None:
-    (error,) = streamed(status=400) and heard(said(400, TOO_LONG))
+    (error,) = streamed(status=400) and events_of(reply(400, TOO_LONG))
     assert type(error) is ContextLengthError
     assert error.overflow.limit == 256
 
@@ -552,19 +552,19 @@ def test_other_errors_inside_a_stream_are_events() -> None:
     assert streamed(busy) == [busy]
     assert streamed(HELLO, WORD, TOO_LONG) == [HELLO, WORD, TOO_LONG]
     text = 'event: error\ndata: {"message": "gone"}\n\n'
-    assert heard(web.Response(text=text)) == [{"type": "error", "error": {"message": "gone"}}]
-    assert heard(web.Response(text='error: {"code":500,"message":"gone"}\n\n')) == [
+    assert events_of(web.Response(text=text)) == [{"type": "error", "error": {"message": "gone"}}]
+    assert events_of(web.Response(text='error: {"code":500,"message":"gone"}\n\n')) == [
         {"type": "error", "error": {"code": 500, "message": "gone"}}
     ]
-    assert heard(web.Response(text="event: error\ndata: gone\n\n")) == [
+    assert events_of(web.Response(text="event: error\ndata: gone\n\n")) == [
         {"type": "error", "error": {"message": "gone"}}
     ]
 
 
 def test_a_server_that_does_not_stream_yields_one_event() -> None:
     answer = {"choices": [{"message": {"content": "hi"}}], "pad": "x" * 100_000}
-    assert heard(said(200, answer)) == [answer]
-    (error,) = heard(said(200, TOO_LONG))
+    assert events_of(reply(200, answer)) == [answer]
+    (error,) = events_of(reply(200, TOO_LONG))
     assert type(error) is ContextLengthError
 
 
@@ -580,7 +580,7 @@ def test_a_server_that_does_not_stream_yields_one_event() -> None:
     ],
 )
 def test_an_invalid_stream_raises(text: str, words: str) -> None:
-    (error,) = heard(web.Response(text=text))
+    (error,) = events_of(web.Response(text=text))
     assert type(error) is ProviderError
     assert words in str(error)
 
@@ -664,7 +664,7 @@ def test_nothing_is_sent_before_the_hook_has_run() -> None:
     async def work() -> list[int]:
         seen: list[int] = []
         async with (
-            serving(in_turn(said(200, {}))) as server,
+            serving(in_turn(reply(200, {}))) as server,
             Transport(Endpoint(server.url)) as asking,
         ):
 
@@ -687,7 +687,7 @@ def test_nothing_is_sent_before_the_hook_has_run() -> None:
 def test_an_error_of_the_hook_is_raised_and_nothing_is_sent(error: Exception) -> None:
     async def work() -> tuple[int, bool]:
         async with (
-            serving(in_turn(said(200, {}))) as server,
+            serving(in_turn(reply(200, {}))) as server,
             Transport(Endpoint(server.url)) as asking,
         ):
 
