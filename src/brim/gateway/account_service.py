@@ -15,20 +15,21 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from brim.config import state_folder
+from brim.config import GatewayConfig, state_folder
 from brim.errors import AccountStoreError, AccountStoreUnavailableError
 from brim.gateway import errors
 from brim.gateway.accounts import DEFAULT_FILE, create_store
-from brim.gateway.accounts.reservations import CapReached, ReservationInvalid
+from brim.gateway.accounts.keys import Access
+from brim.gateway.accounts.reservations import (
+    CapReached,
+    Reservation,
+    ReservationInvalid,
+    Settlement,
+)
+from brim.gateway.accounts.store import AccountStore
 from brim.gateway.errors import INVALID_KEY_MESSAGE, RESERVATION_EXPIRED_MESSAGE
-
-if TYPE_CHECKING:
-    from brim.config import GatewayConfig
-    from brim.gateway.accounts.keys import Access
-    from brim.gateway.accounts.reservations import Reservation, Settlement
-    from brim.gateway.accounts.store import AccountStore
 
 RETRY_SECONDS: Final = 1.0
 """Seconds between attempts to open a store that is unavailable."""

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -21,17 +22,12 @@ from brim.gateway.bodies import PATHS, check_conversation
 from brim.gateway.dashboard import endpoints as dashboard
 from brim.gateway.dashboard.endpoints import json_response, parse_number
 from brim.gateway.errors import GatewayError
-from brim.gateway.routes import is_pattern
+from brim.gateway.gateway import Gateway
+from brim.gateway.headers import ClientHeaders
+from brim.gateway.routes import ModelRoutes, Upstream, is_pattern
 from brim.wire.formats import ANTHROPIC, FORMATS_BY_PATH, RESPONSES, BodyFormat
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from brim.gateway.gateway import Gateway
-    from brim.gateway.headers import ClientHeaders
-    from brim.gateway.routes import ModelRoutes, Upstream
-
-View = Callable[["Request"], Awaitable[Response]]
+View = Callable[[Request], Awaitable[Response]]
 
 MAX_LISTED: Final = 1_000
 PUBLIC_PATHS: Final = ("/", "/healthz", "/readyz", "/openapi.json")

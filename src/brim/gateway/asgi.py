@@ -16,11 +16,12 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from brim import config
+from brim.config import Config
 from brim.gateway import logs
 from brim.gateway.admin import AdminRoutes
 from brim.gateway.bodies import PATHS
@@ -30,11 +31,6 @@ from brim.gateway.passthrough import PassthroughHandler, PassthroughPaths
 from brim.gateway.preflight import require_upstreams
 from brim.gateway.server import tune_garbage_collector
 from brim.wire.formats import CHAT
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from brim.config import Config
 
 
 class App:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brim.errors import AccountStoreUnavailableError
 from brim.gateway import errors
-from brim.gateway.accounts.keys import KEY_PREFIX, hash_secret
+from brim.gateway.account_service import AccountService
+from brim.gateway.accounts.keys import KEY_PREFIX, Access, hash_secret
 from brim.gateway.errors import INVALID_KEY_MESSAGE, GatewayError
-
-if TYPE_CHECKING:
-    from brim.gateway.account_service import AccountService
-    from brim.gateway.accounts.keys import Access
-    from brim.gateway.headers import ClientHeaders
+from brim.gateway.headers import ClientHeaders
 
 KNOWN_KEY_SECONDS: Final = 5.0
 """Seconds for which a key and its caps are cached."""

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
+from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.caps import MAX_AMOUNT, to_micro_dollars
+from brim.gateway.accounts.keys import Access
 from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
 from brim.gateway.cost_fields import TIER_FIELD, check_bounded, check_tier, max_output_tokens
 from brim.gateway.errors import GatewayError, StoreOutcomeUnknownError
-from brim.gateway.routes import UNCONFIGURED_UPSTREAMS
+from brim.gateway.fit_request import FittedRequest
+from brim.gateway.records import RequestRecord
+from brim.gateway.routes import UNCONFIGURED_UPSTREAMS, ModelRoute
 from brim.models.pricing import MILLION, Usage, compute_max_cost
-
-if TYPE_CHECKING:
-    from brim.gateway.account_service import AccountService
-    from brim.gateway.accounts.keys import Access
-    from brim.gateway.fit_request import FittedRequest
-    from brim.gateway.records import RequestRecord
-    from brim.gateway.routes import ModelRoute
-    from brim.wire.formats import BodyFormat
+from brim.wire.formats import BodyFormat
 
 ChargeStatus = Literal["nothing", "known", "unknown"]
 """What the last upstream charged: nothing, because it rejected the request or was not reached; what

@@ -10,33 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from starlette.types import Receive, Scope, Send
 
 from brim.errors import ProviderError
 from brim.fitting import feedback
 from brim.gateway import bodies, errors, headers
-from brim.gateway.billing import RequestBilling
+from brim.gateway.accounts.reservations import Settlement
+from brim.gateway.billing import ChargeStatus, RequestBilling
 from brim.gateway.bodies import check_conversation, detect_format
 from brim.gateway.fit_request import ClientRequest
-from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder
-from brim.gateway.handler import JSON, RequestHandler, printable_name
+from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder, UpstreamReply
+from brim.gateway.handler import JSON, RequestHandler, Services, printable_name
 from brim.gateway.headers import parse_options
 from brim.gateway.limits import LARGE_BODY_BYTES
+from brim.gateway.routes import ModelRoute
 from brim.gateway.stream_monitor import StreamMonitor, extract_text, secret_of
 from brim.models.pricing import Usage, cost
+from brim.providers.http_connection import Header
+from brim.wire.formats import BodyFormat
 from brim.wire.reply import parse_reported_cost, parse_usage
 from brim.wire.reply_parser import find_error_object
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from brim.gateway.accounts.reservations import Settlement
-    from brim.gateway.billing import ChargeStatus
-    from brim.gateway.forward import UpstreamReply
-    from brim.gateway.handler import Services
-    from brim.gateway.routes import ModelRoute
-    from brim.providers.http_connection import Header
-    from brim.wire.formats import BodyFormat
 
 UNFINISHED_STATUSES: Final = ("queued", "in_progress")
 """Statuses of a response that is made in the background."""

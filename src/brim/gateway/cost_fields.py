@@ -10,13 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from brim.gateway.errors import GatewayError
-from brim.wire.formats import REPLY_KEYS, read_tools
-
-if TYPE_CHECKING:
-    from brim.wire.formats import BodyFormat
+from brim.wire.formats import REPLY_KEYS, BodyFormat, read_tools
 
 CHOICE_FIELDS: Final = frozenset(("n", "best_of"))
 """Fields for the number of replies."""

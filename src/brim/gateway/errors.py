@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import orjson
 
@@ -19,13 +19,9 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
-from brim.gateway.accounts.caps import scope_parts, to_dollars
-from brim.wire.formats import ANTHROPIC, RESPONSES
-
-if TYPE_CHECKING:
-    from brim.gateway.accounts.caps import Cap
-    from brim.gateway.accounts.reservations import CapReached
-    from brim.wire.formats import BodyFormat
+from brim.gateway.accounts.caps import Cap, scope_parts, to_dollars
+from brim.gateway.accounts.reservations import CapReached
+from brim.wire.formats import ANTHROPIC, RESPONSES, BodyFormat
 
 INTERNAL_ERROR_MESSAGE: Final = "Internal error. The gateway's log has the details."
 INVALID_KEY_MESSAGE: Final = "API key is unknown or revoked."

@@ -5,22 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from brim.fitting.feedback import is_text
-from brim.fitting.flow import is_certain, plan_request
-from brim.fitting.plan import count_since_trim
+from brim.fitting.fitter import Fitter, ParsedBody
+from brim.fitting.flow import CountJob, CountMode, Measurement, PlanFlow, is_certain, plan_request
+from brim.fitting.plan import Plan, count_since_trim
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
 from brim.gateway.cost_fields import has_duplicate_fields
 from brim.wire import openai_responses, to_anthropic
-from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, read_tools
-
-if TYPE_CHECKING:
-    from brim.fitting.fitter import Fitter, ParsedBody
-    from brim.fitting.flow import CountJob, CountMode, Measurement, PlanFlow
-    from brim.fitting.plan import Plan
-    from brim.wire.formats import BodyFormat
+from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat, read_tools
 
 CLIENT_TOOL_TYPES: Final = frozenset((None, "function", "custom"))
 """Types of tools that the client runs and whose definitions are in the body."""

@@ -6,34 +6,28 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple
+from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
-from brim.errors import BrimError, ContextOverflowError, ProviderError
+from brim.errors import BrimError, ContextOverflowError, Overflow, ProviderError
 from brim.fitting.flow import CountJob
 from brim.fitting.plan import get_overflow_plan
 from brim.fitting.policies import OFF
 from brim.gateway import bodies, headers
+from brim.gateway.billing import RequestBilling
 from brim.gateway.errors import GatewayError
-from brim.gateway.fit_request import BodyAdditions, RequestFit
+from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, RequestFit
+from brim.gateway.handler import Services
+from brim.gateway.headers import ClientHeaders, RequestOptions
 from brim.gateway.limits import LARGE_BODY_BYTES
+from brim.gateway.records import RequestRecord
+from brim.gateway.routes import ModelRoute, RejectedRequest
 from brim.gateway.stream_monitor import StreamOpening, classify_error, mask_secret, secret_of
 from brim.providers.errors import choose_fallback, is_server_failure
-from brim.providers.http_connection import SendState
-from brim.providers.transport import MAX_ERROR_BYTES
+from brim.providers.http_connection import Response, SendState
+from brim.providers.transport import MAX_ERROR_BYTES, Transport
 from brim.wire.formats import min_reply_tokens
 from brim.wire.overflow import parse_overflow
 from brim.wire.reply_parser import find_error_object
-
-if TYPE_CHECKING:
-    from brim.errors import Overflow
-    from brim.gateway.billing import RequestBilling
-    from brim.gateway.fit_request import ClientRequest, FittedRequest
-    from brim.gateway.handler import Services
-    from brim.gateway.headers import ClientHeaders, RequestOptions
-    from brim.gateway.records import RequestRecord
-    from brim.gateway.routes import ModelRoute, RejectedRequest
-    from brim.providers.http_connection import Response
-    from brim.providers.transport import Transport
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")

@@ -6,23 +6,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from brim.config import Config
 from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway import logs
 from brim.gateway.account_service import create_account_service
+from brim.gateway.accounts.reservations import Settlement
 from brim.gateway.auth import Authenticator
-from brim.gateway.handler import Services, WorkerPool
+from brim.gateway.handler import RequestHandler, Services, WorkerPool
 from brim.gateway.limits import RequestLimits
 from brim.gateway.metrics import Metrics
 from brim.gateway.records import RecentRequests
 from brim.gateway.routes import ModelRoutes, RouteDefaults, Upstream
 from brim.storage.calibration_store import CalibrationStore
-
-if TYPE_CHECKING:
-    from brim.config import Config
-    from brim.gateway.accounts.reservations import Settlement
-    from brim.gateway.handler import RequestHandler
 
 log = logging.getLogger("brim.gateway")
 

@@ -12,25 +12,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+from starlette.types import Receive, Scope, Send
 
 from brim.errors import BrimError
 from brim.gateway import errors, headers
+from brim.gateway.account_service import AccountService
+from brim.gateway.accounts.keys import Access
+from brim.gateway.accounts.reservations import Settlement
+from brim.gateway.auth import Authenticator
 from brim.gateway.errors import GatewayError
-from brim.gateway.limits import ABORT_EXTENSION, ClientDisconnectedError
+from brim.gateway.limits import ABORT_EXTENSION, ClientDisconnectedError, RequestLimits
 from brim.gateway.records import RequestRecord
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from brim.gateway.account_service import AccountService
-    from brim.gateway.accounts.keys import Access
-    from brim.gateway.accounts.reservations import Settlement
-    from brim.gateway.auth import Authenticator
-    from brim.gateway.limits import RequestLimits
-    from brim.gateway.routes import ModelRoutes
-    from brim.providers.http_connection import Header
-    from brim.wire.formats import BodyFormat
+from brim.gateway.routes import ModelRoutes
+from brim.providers.http_connection import Header
+from brim.wire.formats import BodyFormat
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from brim.fitting.policies import POLICIES
 from brim.gateway.errors import GatewayError
+from brim.gateway.records import RequestRecord
 from brim.providers.http_connection import Header, encode_headers
-
-if TYPE_CHECKING:
-    from brim.gateway.records import RequestRecord
 
 FittingMode = Literal["on", "off", "dry-run"]
 

@@ -12,18 +12,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import httptools
+from starlette.types import ASGIApp, Message, Scope
 
 from brim.gateway.limits import ABORT_EXTENSION
-from brim.providers.http_connection import format_header, join_header_lines
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Scope
-
-    from brim.providers.http_connection import Header
+from brim.providers.http_connection import Header, format_header, join_header_lines
 
 MAX_HEADER_BYTES: Final = 64 * 1024
 """Bytes of a request's target and headers."""

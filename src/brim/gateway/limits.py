@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+from starlette.types import Receive
+
 from brim.gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from starlette.types import Receive
-
-    from brim.gateway.headers import ClientHeaders
-
+from brim.gateway.headers import ClientHeaders
 
 LARGE_BODY_BYTES: Final = 64 * 1024
 """Bodies of this size and larger are parsed and counted outside the event loop."""

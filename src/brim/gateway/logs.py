@@ -14,12 +14,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from logging.handlers import MemoryHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import orjson
 
-if TYPE_CHECKING:
-    from brim.gateway.records import RequestRecord
+from brim.gateway.records import RequestRecord
 
 Style = Literal["json", "text"]
 

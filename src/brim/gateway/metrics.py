@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -11,6 +11,7 @@ from prometheus_client import (
     Gauge,
     Histogram,
     Info,
+    Metric,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
@@ -19,13 +20,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from brim import __version__
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
-
-    from brim.gateway.account_service import AccountService
-    from brim.gateway.records import RequestRecord
-    from brim.gateway.routes import ModelRoute
+from brim.gateway.account_service import AccountService
+from brim.gateway.records import RequestRecord
+from brim.gateway.routes import ModelRoute
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_MODELS: Final = 200

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from brim.errors import ProviderError
 from brim.gateway import bodies, headers
 from brim.gateway.errors import GatewayError
 from brim.gateway.handler import RequestHandler, printable_name
+from brim.gateway.routes import Upstream
 from brim.gateway.stream_monitor import mask_secret, secret_of
-
-if TYPE_CHECKING:
-    from brim.gateway.routes import Upstream
-    from brim.providers.http_connection import Response
-    from brim.providers.transport import Transport
-
+from brim.providers.http_connection import Response
+from brim.providers.transport import Transport
 
 _DOT_SEGMENTS = re.compile(r"[/\\]\.{0,2}[/\\]|[/\\]\.{1,2}(?:;|$)")
 """Path segments that some servers resolve to another path."""

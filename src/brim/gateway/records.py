@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from brim.fitting.plan import Decision
+from brim.fitting.plan import Changed, Decision, DroppedRun, Plan
+from brim.messages import Role
 from brim.models.pricing import Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from brim.fitting.plan import Changed, DroppedRun, Plan
-    from brim.messages import Role
 
 CountSource = Literal["exact", "server", "estimate", "unknown"]
 """Who counted the tokens: brim exactly, the server, or brim by an estimate."""

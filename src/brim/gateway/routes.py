@@ -15,32 +15,27 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from brim.config import UpstreamConfig
+from brim.errors import Overflow
 from brim.fitting import feedback
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.fitter import Fitter
-from brim.fitting.flow import is_certain
+from brim.fitting.flow import CountMode, Measurement, is_certain
 from brim.fitting.policies import OFF, POLICIES
+from brim.fitting.prefix_cache import PrefixCache
 from brim.fitting.profile import ModelProfile
 from brim.gateway.errors import GatewayError
-from brim.gateway.fit_request import BodyAdditions
+from brim.gateway.fit_request import BodyAdditions, FittedRequest
 from brim.gateway.headers import UpstreamHeaders
+from brim.gateway.records import CountSource
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_counter import ServerCounter
-from brim.providers.server_info import ProfileSource, ServerInfo, apply_server_info
+from brim.providers.server_info import ProfileSource, ServerInfo, ServerKind, apply_server_info
 from brim.providers.transport import Transport, credential_headers
+from brim.storage.calibration_store import CalibrationStore
 from brim.wire.formats import FORMATS, BodyFormat, FormatName
-
-if TYPE_CHECKING:
-    from brim.config import UpstreamConfig
-    from brim.errors import Overflow
-    from brim.fitting.flow import CountMode, Measurement
-    from brim.fitting.prefix_cache import PrefixCache
-    from brim.gateway.fit_request import FittedRequest
-    from brim.gateway.records import CountSource
-    from brim.providers.server_info import ServerKind
-    from brim.storage.calibration_store import CalibrationStore
 
 FLAG_UPSTREAM: Final = "default"
 """Name of the upstream that command-line flags describe."""

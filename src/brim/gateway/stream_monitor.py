@@ -11,21 +11,18 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from brim.errors import BrimError
+from brim.errors import BrimError, Overflow
 from brim.providers import errors
+from brim.providers.endpoint import Endpoint
 from brim.providers.stream_hold import StreamHold
 from brim.wire.body_parts import filter_mappings
+from brim.wire.reply import Reply
 from brim.wire.reply_parser import find_error_object, parse_reply
 from brim.wire.streams import StreamAccumulator
-
-if TYPE_CHECKING:
-    from brim.errors import Overflow
-    from brim.providers.endpoint import Endpoint
-    from brim.wire.reply import Reply
 
 MAX_EVENT_BYTES: Final = 1 << 20
 """A longer event is relayed without being parsed."""

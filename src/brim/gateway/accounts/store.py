@@ -6,33 +6,31 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from brim.gateway.accounts.caps import (
     ALL,
+    Cap,
+    Period,
     current_periods,
     first_day,
     period_kind,
     scope_parts,
     to_micro_dollars,
 )
-from brim.models.pricing import SpendingTotal
+from brim.gateway.accounts.keys import Access, ApiKey
+from brim.gateway.accounts.reservations import (
+    CapCounter,
+    CapReached,
+    GroupBy,
+    LedgerRow,
+    Reservation,
+    ReservationInvalid,
+    Settlement,
+)
+from brim.models.pricing import SpendingRow, SpendingTotal
 
-if TYPE_CHECKING:
-    from brim.gateway.accounts.caps import Cap, Period
-    from brim.gateway.accounts.keys import Access, ApiKey
-    from brim.gateway.accounts.reservations import (
-        CapCounter,
-        CapReached,
-        GroupBy,
-        LedgerRow,
-        Reservation,
-        ReservationInvalid,
-        Settlement,
-    )
-    from brim.models.pricing import SpendingRow
-
-    ReadTotals = Callable[[Sequence[GroupBy], date | None], Awaitable[Sequence[SpendingRow]]]
+ReadTotals = Callable[[Sequence[GroupBy], date | None], Awaitable[Sequence[SpendingRow]]]
 
 
 class AccountStore(Protocol):

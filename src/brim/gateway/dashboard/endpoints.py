@@ -11,31 +11,24 @@ import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from brim.gateway import bodies
+from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.caps import Cap, Unit, key_scope, reset_time, scope_parts, to_dollars
-from brim.gateway.accounts.keys import unique_names
-from brim.gateway.accounts.store import read_cap_usage
+from brim.gateway.accounts.keys import ApiKey, unique_names
+from brim.gateway.accounts.reservations import GroupBy
+from brim.gateway.accounts.store import AccountStore, CapUsage, read_cap_usage
 from brim.gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from datetime import date
-
-    from starlette.requests import Request
-
-    from brim.gateway.account_service import AccountService
-    from brim.gateway.accounts.keys import ApiKey
-    from brim.gateway.accounts.reservations import GroupBy
-    from brim.gateway.accounts.store import AccountStore, CapUsage
-    from brim.gateway.routes import ModelRoute, ModelRoutes
-    from brim.models.pricing import SpendingRow
+from brim.gateway.routes import ModelRoute, ModelRoutes
+from brim.models.pricing import SpendingRow
 
 ASSETS: Final = "/brim/dashboard/"
 """Path of the dashboard's files; they are public, like the page itself."""
@@ -164,8 +157,8 @@ def json_response(
 # Spending
 
 GROUPINGS: Final[tuple[GroupBy, ...]] = ("day", "key", "model", "project")
-_Totals = Mapping["GroupBy", Sequence["SpendingRow"]]
-_Query = tuple[tuple["GroupBy", ...], "date | None"]
+_Totals = Mapping[GroupBy, Sequence[SpendingRow]]
+_Query = tuple[tuple[GroupBy, ...], date | None]
 _NO_SPENDING: Final[Mapping[str, Any]] = {
     "has_accounts": False,
     "keys": [],

@@ -17,8 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
+
+from redis.asyncio.connection import AbstractConnection
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError
 from brim.gateway.accounts import ESCAPING_HINT, check_port, has_unescaped_delimiter
@@ -30,8 +32,6 @@ try:
 except ImportError as missing:
     raise InputError("The Redis client is missing: pip install 'brim[redis]'") from missing
 
-if TYPE_CHECKING:
-    from redis.asyncio.connection import AbstractConnection
 
 DEFAULT_PREFIX: Final = "brim"
 TIMEOUT_SECONDS: Final = 5
