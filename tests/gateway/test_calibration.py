@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from brim.config import UpstreamConfig
+from brim.config import Config, UpstreamConfig
 from brim.errors import ContextOverflowError, Overflow
 from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, RequestFit
-from brim.gateway.routes import ModelRoute, RouteDefaults, Upstream
+from brim.gateway.routes import ModelRoute, Upstream
 from brim.models.pricing import Usage
 from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ErrorReply, ScriptedServer
@@ -276,7 +276,7 @@ happenings = st.lists(
 def route_at(folder: Path, model: str) -> ModelRoute:
     config = UpstreamConfig(endpoint="http://127.0.0.1:9/v1", window=8_000, reply=500)
     upstream = Upstream("one", config, None, CalibrationStore(folder / "learned"))
-    return ModelRoute(upstream, model, RouteDefaults(), PrefixCache())
+    return ModelRoute(upstream, model, Config(), PrefixCache())
 
 
 def fitted(route: ModelRoute, turns: int) -> FittedRequest:

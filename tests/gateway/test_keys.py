@@ -26,7 +26,7 @@ from brim.config import Config, UpstreamConfig
 from brim.errors import AccountStoreError, AccountStoreUnavailableError
 from brim.gateway import account_service as gateway_accounts
 from brim.gateway import auth as gateway_admission
-from brim.gateway.account_service import create_account_service, requires_keys
+from brim.gateway.account_service import AccountService, requires_keys
 from brim.gateway.accounts.sqlite import store
 from brim.gateway.errors import GatewayError
 from brim.gateway.headers import read_headers
@@ -319,7 +319,7 @@ def test_keys_can_be_required_before_the_first_exists(provider: ScriptedServer) 
 def test_an_unusable_store_stops_the_gateway_at_startup(content: bytes) -> None:
     store_file().parent.mkdir(parents=True)
     store_file().write_bytes(content)
-    accounts = create_account_service(config_of().gateway, {"BRIM_STATE": str(store_file().parent)})
+    accounts = AccountService(config_of().gateway, {"BRIM_STATE": str(store_file().parent)})
     with pytest.raises(AccountStoreError, match="restore a backup") as told:
         asyncio.run(accounts.start())
     assert not isinstance(told.value, AccountStoreUnavailableError)
@@ -408,7 +408,7 @@ def test_the_cache_of_invalid_keys_is_bounded(anna: str, monkeypatch: pytest.Mon
     environment = {"BRIM_STATE": str(store_file().parent)}
 
     async def known() -> int:
-        accounts = create_account_service(config_of().gateway, environment)
+        accounts = AccountService(config_of().gateway, environment)
         admission = gateway_admission.Authenticator(accounts)
         await accounts.start()
         for number in range(100):

@@ -20,7 +20,7 @@ from typing import Final
 from brim.config import GatewayConfig, state_folder
 from brim.errors import AccountStoreError, AccountStoreUnavailableError
 from brim.gateway import errors
-from brim.gateway.accounts import DEFAULT_FILE, create_store
+from brim.gateway.accounts import create_store, file_path
 from brim.gateway.accounts.keys import Access
 from brim.gateway.accounts.reservations import (
     CapReached,
@@ -43,29 +43,21 @@ log = logging.getLogger("brim.gateway")
 class AccountService:
     """The account store, the reservations in flight, and the settlements not recorded yet."""
 
-    def __init__(
-        self,
-        store: AccountStore,
-        *,
-        lease: float,
-        requires_keys: bool,
-        rejects_when_unavailable: bool = True,
-        store_exists: Callable[[], bool] = lambda: True,
-        on_keys_found: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.store = store
-        self.requires_keys = requires_keys
+    def __init__(self, settings: GatewayConfig, environment: Mapping[str, str]) -> None:
+        folder = state_folder(environment)
+        file = file_path(settings.store, folder)
+        self.store = create_store(settings.store, folder)
+        self._marker = None if file is None else KeyMarker(folder, file)
+        """Of a file: it is used only if it exists, and must not be lost unnoticed."""
+        has_had_keys = self._marker is None or self._marker.is_set()
+        self.requires_keys = settings.require_keys or has_had_keys
         """Whether clients need a key; true as soon as the store contains one."""
         self.is_unavailable = False
-        self.rejects_when_unavailable = rejects_when_unavailable
+        self.rejects_when_unavailable = settings.store_unavailable == "reject"
         """Whether requests are rejected while the store is unavailable."""
         self.collect_settlements: Callable[[], None] = lambda: None
         """Settles finished requests whose settlement is still to be computed."""
-        self._lease = lease
-        self._store_exists = store_exists
-        """Whether there is a store; a gateway without keys does not create one."""
-        self._on_keys_found = on_keys_found
-        """Called when the store has keys, so that a lost file does not admit everyone."""
+        self._lease = settings.lease_seconds
         self._is_open = False
         self._renew_at: dict[str, float] = {}
         """When to renew the lease of each reservation in flight."""
@@ -126,13 +118,13 @@ class AccountService:
 
     async def find_keys(self) -> None:
         """Open the store if it exists, and require keys as soon as it has one."""
-        if not (self.requires_keys or self._store_exists()):
+        if not self.requires_keys and self._marker is not None and not self._marker.store.exists():
             return
         try:
             await self._open()
-            if not self.requires_keys and await self.store.keys():
+            if self._marker is not None and not self.requires_keys and await self.store.keys():
                 self.requires_keys = True
-                self._on_keys_found()
+                self._marker.set()
         except AccountStoreError:  # it may have keys, so require them
             self.requires_keys = True
             raise
@@ -334,29 +326,12 @@ class KeyMarker:
         return os.fspath(self.store.absolute()).replace("\n", "\\n")
 
 
-def create_account_service(
-    settings: GatewayConfig, environment: Mapping[str, str]
-) -> AccountService:
-    """Return the service for the configured store. A file is used only if it exists."""
-    folder, is_shared = state_folder(environment), "://" in settings.store
-    path = Path(settings.store).expanduser() if settings.store else folder / DEFAULT_FILE
-    marker = KeyMarker(folder, path)
-    return AccountService(
-        create_store(settings.store, folder),
-        lease=settings.lease_seconds,
-        requires_keys=settings.require_keys or is_shared or marker.is_set(),
-        rejects_when_unavailable=settings.store_unavailable == "reject",
-        store_exists=path.exists,
-        on_keys_found=marker.set,
-    )
-
-
 async def requires_keys(settings: GatewayConfig, environment: Mapping[str, str]) -> bool:
     """Return whether a gateway with these settings admits only clients with a key.
 
     Raise `AccountStoreError` if the store cannot be used and retrying cannot help.
     """
-    accounts = create_account_service(settings, environment)
+    accounts = AccountService(settings, environment)
     with suppress(AccountStoreUnavailableError):
         await accounts.find_keys()
     await accounts.stop()

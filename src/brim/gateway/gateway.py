@@ -9,17 +9,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from brim.config import Config
-from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway import logs
-from brim.gateway.account_service import create_account_service
+from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.reservations import Settlement
 from brim.gateway.auth import Authenticator
 from brim.gateway.handler import RequestHandler, Services, WorkerPool
 from brim.gateway.limits import RequestLimits
 from brim.gateway.metrics import Metrics
 from brim.gateway.records import RecentRequests
-from brim.gateway.routes import ModelRoutes, RouteDefaults, Upstream
-from brim.storage.calibration_store import CalibrationStore
+from brim.gateway.routes import ModelRoutes
 
 log = logging.getLogger("brim.gateway")
 
@@ -31,8 +29,6 @@ STOP_SECONDS: Final = 2.0
 """Seconds that cancelled requests have to end at shutdown."""
 MAX_UNRECORDED: Final = 64
 """Finished requests that are recorded together at most."""
-PREFIX_CACHE_BYTES: Final = 96_000_000
-"""Size of the cache of parsed conversations."""
 
 
 class Gateway:
@@ -44,18 +40,13 @@ class Gateway:
         self.records = RecentRequests(settings.keep_requests)
         self.running: set[RequestHandler] = set()
         self.is_stopping = False
-        accounts = create_account_service(settings, environment)
+        accounts = AccountService(settings, environment)
         accounts.collect_settlements = self.record_finished
         self.services = Services(
-            RequestLimits(
-                settings.max_body_bytes,
-                settings.body_seconds,
-                settings.max_requests,
-                settings.origins,
-            ),
+            RequestLimits(settings),
             accounts,
             Authenticator(accounts),
-            _create_routes(config, environment),
+            ModelRoutes(config, environment),
             WorkerPool(),
             self.running,
         )
@@ -142,14 +133,3 @@ class Gateway:
         await self.services.accounts.sweep()
         for route in self.services.routes:
             await route.save()
-
-
-def _create_routes(config: Config, environment: Mapping[str, str]) -> ModelRoutes:
-    calibrations = CalibrationStore()
-    upstreams = [
-        Upstream(name, upstream, environment.get(upstream.key_env or ""), calibrations)
-        for name, upstream in config.upstreams.items()
-    ]
-    defaults = RouteDefaults(config.gateway.policy, config.count.server)
-    cache = PrefixCache(config.gateway.conversations, PREFIX_CACHE_BYTES)
-    return ModelRoutes(upstreams, defaults, cache)

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import Receive
 
+from brim.config import GatewayConfig
 from brim.gateway.errors import GatewayError
 from brim.gateway.headers import ClientHeaders
 
@@ -42,32 +43,29 @@ class ClientDisconnectedError(Exception):
 class RequestLimits:
     """What clients may request of the gateway itself."""
 
-    body_bytes: int
-    body_seconds: float
-    requests: int
-    origins: tuple[str, ...] = ()
-    """Origins of the web pages that may send requests."""
+    config: GatewayConfig
 
     async def read_body(self, headers: ClientHeaders, receive: Receive) -> bytes:
         """Return the whole body of a request."""
         length = headers.by_name.get(b"content-length", b"")
-        if length.isdigit() and int(length) > self.body_bytes:
+        if length.isdigit() and int(length) > self.config.max_body_bytes:
             raise self._too_large()
         try:
-            async with asyncio.timeout(self.body_seconds) as timeout:
+            async with asyncio.timeout(self.config.body_seconds) as timeout:
                 return await self._collect(receive, timeout)
         except TimeoutError:
             raise GatewayError(
                 408,
                 "body_timeout",
-                f"No part of the body arrived for {self.body_seconds:g} s (gateway.body_seconds), "
-                f"or the whole body took {BODY_TIME_FACTOR} times longer. Send the request again.",
+                f"No part of the body arrived for {self.config.body_seconds:g} s "
+                f"(gateway.body_seconds), or the whole body took {BODY_TIME_FACTOR} times longer. "
+                "Send the request again.",
                 headers={"connection": "close"},
             ) from None
 
     async def _collect(self, receive: Receive, timeout: asyncio.Timeout) -> bytes:
         clock = asyncio.get_running_loop().time
-        deadline = clock() + BODY_TIME_FACTOR * self.body_seconds
+        deadline = clock() + BODY_TIME_FACTOR * self.config.body_seconds
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -76,18 +74,19 @@ class RequestLimits:
                 raise ClientDisconnectedError
             chunk = message.get("body", b"")
             size += len(chunk)
-            if size > self.body_bytes:
+            if size > self.config.max_body_bytes:
                 raise self._too_large()
             chunks.append(chunk)
             if not message.get("more_body"):
                 return b"".join(chunks)
-            timeout.reschedule(min(deadline, clock() + self.body_seconds))
+            timeout.reschedule(min(deadline, clock() + self.config.body_seconds))
 
     def _too_large(self) -> GatewayError:
         return GatewayError(
             413,
             "request_too_large",
-            f"The body is larger than {self.body_bytes:,} bytes (gateway.max_body_bytes).",
+            f"The body is larger than {self.config.max_body_bytes:,} bytes "
+            "(gateway.max_body_bytes).",
             headers={"connection": "close"},
         )
 
@@ -117,7 +116,7 @@ class RequestLimits:
         """
         host = headers.by_name.get(b"host", b"").decode("latin-1")
         name = urlsplit(f"//{host}").hostname or ""
-        known = {urlsplit(origin).hostname for origin in self.origins}
+        known = {urlsplit(origin).hostname for origin in self.config.origins}
         if not name or name in _LOCAL_HOSTS or name in known or _is_address(name):
             return
         raise GatewayError(
@@ -128,7 +127,7 @@ class RequestLimits:
         )
 
     def _is_allowed(self, origin: str) -> bool:
-        if origin in self.origins:
+        if origin in self.config.origins:
             return True
         try:
             parts = urlsplit(origin)
@@ -140,7 +139,7 @@ class RequestLimits:
 
     def check_room(self, running: int) -> None:
         """Reject a request if the maximum number is running."""
-        if running >= self.requests:
+        if running >= self.config.max_requests:
             raise GatewayError(
                 503,
                 "too_many_requests_at_once",

@@ -13,11 +13,11 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from brim.config import UpstreamConfig
+from brim.config import Config, UpstreamConfig
 from brim.errors import Overflow
 from brim.fitting import feedback
 from brim.fitting.calibration import UNCALIBRATED, Calibration
@@ -46,6 +46,8 @@ UNCONFIGURED_UPSTREAMS: Final = (FLAG_UPSTREAM, LOCAL_UPSTREAM)
 MAX_ROUTES: Final = 1_000
 """Routes that are kept; names come from clients."""
 MAX_FITTERS: Final = 64
+PREFIX_CACHE_BYTES: Final = 96_000_000
+"""Size of the cache of parsed conversations."""
 UNKNOWN_WINDOW: Final = 1 << 30
 """Stands for an unknown window: nothing is trimmed before a context-length error."""
 REFRESH_SECONDS: Final = 300.0
@@ -137,14 +139,6 @@ def _build_own_headers(connection: Transport) -> UpstreamHeaders:
     return UpstreamHeaders.of({**credential_headers(endpoint), **endpoint.headers, **json})
 
 
-@dataclass(frozen=True, slots=True)
-class RouteDefaults:
-    """Settings of upstreams that have none of their own."""
-
-    policy: str = "steady"
-    count: CountMode = "near"
-
-
 class RejectedRequest(NamedTuple):
     """What is known about a request after a context-length error, for its second try only."""
 
@@ -156,7 +150,7 @@ class ModelRoute:
     """One model at one upstream, with what is known about it."""
 
     def __init__(
-        self, upstream: Upstream, model: str, defaults: RouteDefaults, cache: PrefixCache
+        self, upstream: Upstream, model: str, defaults: Config, cache: PrefixCache
     ) -> None:
         config = upstream.config
         self.upstream = upstream
@@ -171,8 +165,8 @@ class ModelRoute:
         )
         self.is_guessed = self.profile.is_guessed
         """Whether the window is unknown."""
-        self.count: CountMode = config.count or defaults.count
-        self.policy = config.policy or defaults.policy
+        self.count: CountMode = config.count or defaults.count.server
+        self.policy = config.policy or defaults.gateway.policy
         self.additions = BodyAdditions(config.cache_marks, config.stream_usage)
         self.kind: ServerKind = "unknown"
         self._cache = cache
@@ -343,12 +337,14 @@ def _differs(known: float, latest: float, down: float = RATIO_DROP) -> bool:
 class ModelRoutes:
     """All upstreams, and the route of each requested model."""
 
-    def __init__(
-        self, upstreams: Sequence[Upstream], defaults: RouteDefaults, cache: PrefixCache
-    ) -> None:
-        self.upstreams = tuple(upstreams)
-        self._defaults = defaults
-        self._cache = cache
+    def __init__(self, config: Config, environment: Mapping[str, str]) -> None:
+        calibrations = CalibrationStore()
+        self.upstreams = tuple(
+            Upstream(name, upstream, environment.get(upstream.key_env or ""), calibrations)
+            for name, upstream in config.upstreams.items()
+        )
+        self._config = config
+        self._cache = PrefixCache(config.gateway.conversations, PREFIX_CACHE_BYTES)
         self._routes: OrderedDict[tuple[str, str], ModelRoute] = OrderedDict()
         self._found: dict[tuple[str | None, str], Upstream] = {}
         """The upstream of each model in each format, once it has been found."""
@@ -404,7 +400,7 @@ class ModelRoutes:
         if route is not None:
             self._routes.move_to_end(key)
         else:
-            route = self._routes[key] = ModelRoute(upstream, model, self._defaults, self._cache)
+            route = self._routes[key] = ModelRoute(upstream, model, self._config, self._cache)
             if len(self._routes) > MAX_ROUTES:
                 self._routes.popitem(last=False)
         return route
