@@ -133,15 +133,20 @@ class _Series:
     ) -> None:
         self._labels = labels
         self._counters = counters
+        self._plain = {
+            name: counters[name].labels(*labels)
+            for name, (_, *more) in _COUNTERS.items()
+            if not more
+        }
         self._resolved: dict[tuple[str, ...], Counter] = {}
         self._first_byte = histograms["brim_first_byte_seconds"].labels(*labels)
         self._seconds = histograms["brim_request_seconds"].labels(*labels)
 
     def add(self, record: RequestRecord) -> None:
         status = STATUS_CLASSES.get(record.status // 100, "other")
-        self._count("brim_requests", 1, record.format, status, record.end)
+        self._count_labelled("brim_requests", record.format, status, record.end)
         if record.code is not None:
-            self._count("brim_errors", 1, record.code)
+            self._count_labelled("brim_errors", record.code)
         self._count("brim_resends", record.resent)
         self._count("brim_fallbacks", record.fallback is not None)
         self._seconds.observe(record.seconds)
@@ -158,8 +163,8 @@ class _Series:
         if record.trimmed:
             self._count("brim_tokens_trimmed", max(0, record.tokens_before - record.tokens))
             for outcome, messages in record.trimmed.items():
-                self._count("brim_trimmed_requests", 1, outcome)
-                self._count("brim_trimmed_messages", messages, outcome)
+                self._count_labelled("brim_trimmed_requests", outcome)
+                self._count_labelled("brim_trimmed_messages", outcome, amount=messages)
 
     def _add_usage(self, record: RequestRecord) -> None:
         usage = record.usage
@@ -173,9 +178,11 @@ class _Series:
         self._count("brim_unknown_cost_requests", record.cost is None)
         self._count("brim_cost_dollars", float(record.cost or 0))
 
-    def _count(self, name: str, amount: float, *labels: str) -> None:
-        if not amount:
-            return
+    def _count(self, name: str, amount: float) -> None:
+        if amount:
+            self._plain[name].inc(amount)
+
+    def _count_labelled(self, name: str, *labels: str, amount: float = 1) -> None:
         counter = self._resolved.get((name, *labels))
         if counter is None:
             counter = self._counters[name].labels(*self._labels, *labels)
