@@ -29,7 +29,12 @@ from brim.gateway.accounts.reservations import (
     Settlement,
 )
 from brim.gateway.accounts.store import AccountStore
-from brim.gateway.errors import INVALID_KEY_MESSAGE, RESERVATION_EXPIRED_MESSAGE
+from brim.gateway.errors import (
+    INVALID_KEY_MESSAGE,
+    RESERVATION_EXPIRED_MESSAGE,
+    GatewayError,
+    StoreOutcomeUnknownError,
+)
 
 RETRY_SECONDS: Final = 1.0
 """Seconds between attempts to open a store that is unavailable."""
@@ -209,11 +214,8 @@ class AccountService:
         """Raise `GatewayError` unless requests may be sent while the store is unavailable."""
         self._set_unavailable(error)
         if self.rejects_when_unavailable or not isinstance(error, AccountStoreUnavailableError):
-            raise (
-                errors.store_outcome_unknown_error()
-                if is_maybe_stored
-                else errors.store_unavailable_error()
-            ) from None
+            error_type = StoreOutcomeUnknownError if is_maybe_stored else GatewayError
+            raise errors.store_unavailable_error(error=error_type) from None
         log.warning("request sent unrecorded", extra={"fields": {"id": id}})
 
     async def _retry_reserve(

@@ -22,7 +22,6 @@ PATHS: Final[Mapping[str, BodyFormat]] = {
 MAX_MODEL_LENGTH: Final = 256
 """Characters of a model's name, which is a key of several caches."""
 _CHAT_ROLES: Final = ("developer", "tool", "function")
-USAGE_OPTION: Final = b'"stream_options":{"include_usage":true}'
 
 
 def parse_body(raw: bytes) -> dict[str, Any]:
@@ -101,27 +100,24 @@ def has_usage_option(body: Mapping[str, Any]) -> bool:
     return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
 
-def set_number(
-    body: Mapping[str, Any], raw: bytes | None, key: str, number: int
+def set_field(
+    body: Mapping[str, Any], raw: bytes | None, key: str, value: object
 ) -> tuple[Mapping[str, Any], bytes]:
-    """Return a body with a number in a field, and its bytes; `raw` are reused if possible."""
-    if raw is None or key in body:
-        body = {**body, key: number}
-        return body, serialize(body)
-    return {**body, key: number}, prepend_field(raw, b'"%s":%d' % (key.encode(), number))
-
-
-def add_usage_option(body: Mapping[str, Any], raw: bytes | None) -> tuple[Mapping[str, Any], bytes]:
-    """Return a chat body that requests the usage at the end of the stream, and its bytes.
+    """Return a body with a field, and its bytes; `raw` are reused if possible.
 
     `raw` is None if the body was changed and must be serialized again.
     """
+    changed = {**body, key: value}
+    if raw is None or key in body:
+        return changed, serialize(changed)
+    return changed, prepend_field(raw, b'"%b":%b' % (key.encode(), orjson.dumps(value)))
+
+
+def request_usage(body: Mapping[str, Any], raw: bytes | None) -> tuple[Mapping[str, Any], bytes]:
+    """Return a chat body that requests the usage at the end of the stream, and its bytes."""
     options = body.get("stream_options")
-    if options is None and "stream_options" not in body and raw is not None:
-        return body, prepend_field(raw, USAGE_OPTION)
     given = options if isinstance(options, Mapping) else {}
-    body = {**body, "stream_options": {**given, "include_usage": True}}
-    return body, serialize(body)
+    return set_field(body, raw, "stream_options", {**given, "include_usage": True})
 
 
 # Formats

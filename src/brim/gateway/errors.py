@@ -140,14 +140,10 @@ def invalid_key_error(message: str) -> GatewayError:
     return GatewayError(401, "invalid_api_key", message, headers={"www-authenticate": "Bearer"})
 
 
-def store_unavailable_error(message: str = STORE_UNAVAILABLE_MESSAGE) -> GatewayError:
-    return GatewayError(503, "account_store_unavailable", message, headers=_RETRY_SOON)
-
-
-def store_outcome_unknown_error() -> StoreOutcomeUnknownError:
-    return StoreOutcomeUnknownError(
-        503, "account_store_unavailable", STORE_UNAVAILABLE_MESSAGE, headers=_RETRY_SOON
-    )
+def store_unavailable_error(
+    message: str = STORE_UNAVAILABLE_MESSAGE, error: type[GatewayError] = GatewayError
+) -> GatewayError:
+    return error(503, "account_store_unavailable", message, headers=_RETRY_SOON)
 
 
 def cap_error(reached: CapReached, amount: int, key: str) -> GatewayError:

@@ -175,9 +175,9 @@ def build_request(
     hides = form is CHAT and additions.stream_usage and bodies.is_stream(body)
     hides = hides and not bodies.has_usage_option(body)
     if hides:
-        body, unchanged = bodies.add_usage_option(body, unchanged)
+        body, unchanged = bodies.request_usage(body, unchanged)
     if reply_key is not None and not _limits_reply(body, form):
-        body, unchanged = bodies.set_number(body, unchanged, reply_key, plan.budget.reply)
+        body, unchanged = bodies.set_field(body, unchanged, reply_key, plan.budget.reply)
     raw = bodies.serialize(body) if unchanged is None else unchanged
     return FittedRequest(raw, body, plan, parsed, hides)
 

@@ -73,17 +73,17 @@ class PostgresPool:
         self.location = _parse_location(url)
         self._url, self._cache = _split_cache_option(url)
         self._pool: Any = None
-        self._opening: asyncio.Task[Any] | None = None
+        self._opening = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<PostgreSQL at {self.location}>"
 
     async def open(self) -> None:
-        await self._ready()
+        async with self._opening, self._translating_errors():
+            if self._pool is None:
+                self._pool = await self._open()
 
     async def close(self) -> None:
-        if self._opening is not None:
-            self._opening.cancel()
         pool, self._pool = self._pool, None
         if pool is None:
             return
@@ -107,38 +107,24 @@ class PostgresPool:
         return await self._run(lambda connection: connection.fetchval(statement, *values))
 
     async def _run(self, query: Callable[[Any], Awaitable[T]]) -> T:
-        async with self._translating_errors():
-            pool = await self._ready()
-            async with pool.acquire(timeout=CONNECT_SECONDS) as connection:
-                try:
-                    return await query(connection)
-                except _CONNECTION_LOST:
-                    # The other connections may be broken too, or lead to the wrong server.
-                    await pool.expire_connections()
-                    raise
-
-    async def _ready(self) -> Any:
-        """Return the pool; concurrent callers wait for the same attempt to open it."""
-        if self._pool is not None:
-            return self._pool
-        if self._opening is None:
-            self._opening = asyncio.create_task(self._open())
-            self._opening.add_done_callback(self._finish_opening)
-        return await asyncio.shield(self._opening)
-
-    def _finish_opening(self, opening: asyncio.Task[Any]) -> None:
-        self._opening = None
-        if not opening.cancelled() and opening.exception() is None:
-            self._pool = opening.result()
+        if self._pool is None:
+            await self.open()
+        pool = self._pool
+        async with (
+            self._translating_errors(),
+            pool.acquire(timeout=CONNECT_SECONDS) as connection,
+        ):
+            try:
+                return await query(connection)
+            except _CONNECTION_LOST:
+                # The other connections may be broken too, or lead to the wrong server.
+                await pool.expire_connections()
+                raise
 
     async def _open(self) -> Any:
-        async with self._translating_errors():
-            pool = await self._create_pool()
+        pool = await self._create_pool()
         try:
-            async with (
-                self._translating_errors(),
-                pool.acquire(timeout=CONNECT_SECONDS) as connection,
-            ):
+            async with pool.acquire(timeout=CONNECT_SECONDS) as connection:
                 await _migrate(connection, self.location)
         except BaseException:
             pool.terminate()
