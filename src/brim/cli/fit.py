@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from time import monotonic
@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from brim.cli.files import InputFile, dump_json, parse_json, write_file
 from brim.cli.main import FILE, FILE_PATH, main, number_option, terminal_width
 from brim.errors import ContextOverflowError
 from brim.fitting.plan import get_overflow_plan
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brim.cli.batch import ChunkResult, Job, Tally
-    from brim.cli.files import InputFile
     from brim.fitting.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -202,8 +202,6 @@ def _check(
 
 def _source(file: IO[bytes]) -> InputFile:
     """Return the source of a file, and name the file in later errors."""
-    from brim.cli.files import InputFile
-
     source = InputFile(file)
     click.get_current_context().meta[FILE] = source.name
     return source
@@ -213,8 +211,6 @@ def _tools(file: IO[bytes] | None) -> Any:
     """Return tool definitions from a list, or from a request body."""
     if file is None:
         return None
-    from brim.cli.files import parse_json
-
     source = _source(file)
     value = parse_json(source.text(), source.name)
     return value.get("tools") if isinstance(value, Mapping) else value
@@ -244,7 +240,6 @@ def _fit_one(
     explain: bool,
 ) -> None:
     from brim.cli.batch import fit_value
-    from brim.cli.files import dump_json, parse_json, write_file
 
     text = source.text()
     indent = 2 if "\n" in text.strip() else None
@@ -260,7 +255,6 @@ def _fit_one(
 
 def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
     """Print what was done to standard error, and write the plan to its file."""
-    from brim.cli.files import dump_json, write_file
     from brim.fitting.explain import render_plan
 
     if plans is not None:
@@ -311,11 +305,7 @@ def _rows_to(path: Path | None, resume: bool) -> Iterator[Callable[[bytearray], 
     if path is None:
         yield len
         return
-    with ExitStack() as stack:
-        if str(path) == "-":
-            stream = sys.stdout.buffer
-        else:
-            stream = stack.enter_context(path.open("ab" if resume else "wb"))
+    with click.open_file(str(path), "ab" if resume else "wb") as stream:
         yield lambda data: (stream.write(data), stream.flush())
 
 
