@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -170,6 +169,8 @@ def _start_embedded(
 
 def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_json: bool) -> None:
     """Serve until a signal arrives."""
+    import asyncio
+
     from brim.gateway import logs
     from brim.gateway.account_service import requires_keys
     from brim.gateway.asgi import create_app
