@@ -135,22 +135,16 @@ class Ledger:
 
     def _warnings(self) -> list[str]:
         total = self.total
-        due = {
-            "warn_at_dollars": (
-                self.warn_at_dollars is not None and total.cost >= self.warn_at_dollars,
-                f"This session has cost {total.format_cost()}; warn_at_dollars is "
-                f"{format_dollars(self.warn_at_dollars or Decimal(0))}.",
-            ),
-            "warn_at_tokens": (
-                self.warn_at_tokens is not None and total.tokens >= self.warn_at_tokens,
-                f"This session has used {total.tokens:,} tokens; warn_at_tokens is "
-                f"{self.warn_at_tokens or 0:,.0f}.",
-            ),
-        }
-        new = {name: text for name, (reached, text) in due.items() if reached}
-        texts = [text for name, text in new.items() if name not in self._warned]
-        self._warned |= new.keys()
-        return texts
+        due = {}
+        if self.warn_at_dollars is not None and total.cost >= self.warn_at_dollars:
+            limit = format_dollars(self.warn_at_dollars)
+            due["warn_at_dollars"] = f"This session has cost {total.format_cost()}", limit
+        if self.warn_at_tokens is not None and total.tokens >= self.warn_at_tokens:
+            limit = f"{self.warn_at_tokens:,.0f}"
+            due["warn_at_tokens"] = f"This session has used {total.tokens:,} tokens", limit
+        new = due.keys() - self._warned
+        self._warned |= new
+        return [f"{text}; {name} is {limit}." for name, (text, limit) in due.items() if name in new]
 
     def check(self, model: str, *, tokens: int, reply: int, price: Price | None) -> None:
         """Raise SpendingCapError if a call could exceed a cap.

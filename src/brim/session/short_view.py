@@ -41,18 +41,14 @@ class ShortView:
     def _shorten_turn(self, turn: Mapping[str, Any]) -> Mapping[str, object]:
         """Shorten results and assistant text to their ends; user text stays whole."""
         max_chars = self.max_turn_chars
-        changed: dict[str, Any] = {}
-        content = turn.get("content")
-        if (
-            turn.get("role") in ("tool", "assistant")
-            and (short := _keep_end(content, max_chars)) != content
-        ):
-            changed["content"] = short
-        if _is_longer_than(turn.get("_output"), max_chars):
-            changed["_output"] = _keep_end(turn["_output"], max_chars)
+        short = dict(turn)
+        if turn.get("role") in ("tool", "assistant") and "content" in turn:
+            short["content"] = _keep_end(turn["content"], max_chars)
+        if "_output" in turn:
+            short["_output"] = _keep_end(turn["_output"], max_chars)
         if calls := turn.get("tool_calls"):
-            changed["tool_calls"] = [_shorten_call(call, max_chars) for call in calls]
-        return {**turn, **changed} if changed else turn
+            short["tool_calls"] = [_shorten_call(call, max_chars) for call in calls]
+        return turn if short == turn else short
 
 
 def _find_step_start(turns: Sequence[Mapping[str, object]], start: int) -> int:
@@ -65,10 +61,6 @@ def _find_step_start(turns: Sequence[Mapping[str, object]], start: int) -> int:
     while start > 0 and turns[start].get("role") in ("tool", "system", "developer"):
         start -= 1
     return start
-
-
-def _is_longer_than(text: object, max_chars: int) -> bool:
-    return isinstance(text, str) and len(text) > max_chars
 
 
 def _keep_end(content: Any, max_chars: int) -> Any:

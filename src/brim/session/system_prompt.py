@@ -61,11 +61,7 @@ def format_facts(facts: Sequence[Fact], max_chars: int = MAX_MEMORY_CHARS) -> st
 
     If not even the first fact fits, it is truncated.
     """
-    lines = [_format_fact(fact) for fact in facts]
+    lines = [f"- ({fact.kind}) {' '.join(fact.text.split())}" for fact in facts]
     ends = accumulate(len(line) + 1 for line in lines)
     fitting = sum(1 for end in ends if end - 1 <= max_chars)
     return "\n".join(lines[:fitting]) or truncate("\n".join(lines), max_chars)
-
-
-def _format_fact(fact: Fact) -> str:
-    return f"- ({fact.kind}) {' '.join(fact.text.split())}"
