@@ -243,7 +243,7 @@ def test_instructions_of_brim_are_not_an_exchange(log: ConversationStore) -> Non
     first.add_message("reach the goal")
     answer(first, "well")
     first.add_output("$ ls\nfile")
-    first.add_instruction("go on")
+    first.add_message("go on", from_brim=True)
     assert first.last_exchange() == 0
     assert first.session.history[2]["_output"] == "$ ls\nfile"
     assert again(first).last_exchange() == 0

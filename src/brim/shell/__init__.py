@@ -1,7 +1,6 @@
 """The interactive shell: commands and plain language share one prompt.
 
-main             entry point: opens everything a shell needs and starts the loop
-loop             reads a line, classifies it, runs it
+main             entry point: opens everything a shell needs, then reads and runs lines
 state            Shell: the parts of a running shell, each owning its own transitions
 chat             sends a message to a model and shows the reply; goal_mode: repeats that until done
 tool_calls       tool calls of a model; proposals: commands that a model proposes

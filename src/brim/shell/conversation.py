@@ -50,14 +50,9 @@ class SavedConversation:
         """When it began, in seconds since the epoch."""
         return self.log.find(self.name).created
 
-    def add_message(self, text: str) -> None:
-        """Add a message of the user, with the command output that waits for it."""
-        self.session.user(text)
-        self.save()
-
-    def add_instruction(self, text: str) -> None:
-        """Add a message on behalf of the user, so that the model continues on its own."""
-        self.session.user(text, **{FROM_BRIM: True})
+    def add_message(self, text: str, *, from_brim: bool = False) -> None:
+        """Add a message of the user, or on their behalf, with the output that waits for it."""
+        self.session.user(text, **({FROM_BRIM: True} if from_brim else {}))
         self.save()
 
     def add_output(self, text: str, path: str | None = None) -> str:

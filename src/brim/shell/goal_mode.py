@@ -88,7 +88,7 @@ def _run_step(shell: Shell, goal: Goal) -> None:
         goal.end("failed", str(error))
     goal.add_step(_measure_step(before, shell.session.ledger.total), verdict, acted=acted)
     if goal.ended is None and not has_results:
-        shell.conversation.add_instruction(CONTINUE if acted else REMINDER)
+        shell.conversation.add_message(CONTINUE if acted else REMINDER, from_brim=True)
 
 
 def _act(shell: Shell, reply: Reply) -> bool:

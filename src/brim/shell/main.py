@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from brim.errors import BrimError
 from brim.shell import commands
+from brim.shell.chat import ask
 from brim.shell.conversation import INCOMPLETE
 from brim.shell.input.completer import ShellCompleter
 from brim.shell.input.prompt import LinePrompt
-from brim.shell.loop import run_prompt, run_script
 from brim.shell.mcp import McpServers
 from brim.shell.mcp.tools import ToolOffers
 from brim.shell.model_clients import ModelClients
 from brim.shell.project_tree import ProjectFiles, find_root
 from brim.shell.prompt_state import PromptState
 from brim.shell.render.screen import Screen, answer_nothing
+from brim.shell.run_command import run
 from brim.shell.session_setup import (
     attach_session,
     connect_configured,
@@ -30,15 +35,19 @@ from brim.shell.session_setup import (
 )
 from brim.shell.state import Approvals, Secrets, Shell, ShellStorage
 from brim.shell.terminal import UserShell
+from brim.shell.terminal.typeahead import text_from_keys
 from brim.storage import ConversationStore, Database, FactStore, SpendLog, state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from brim.config import LoadedConfig
+    from brim.shell.input.classify import Classification
     from brim.shell.state import StartOptions
 
 HISTORY: Final = "history"
+ERROR_LOG: Final = "errors.log"
+"""Tracebacks of unexpected errors, in the state folder."""
 PLAIN_TERMINAL: Final = {"TERM": "dumb", "NO_COLOR": "1"}
 """Tells programs not to use colors when brim's own output is not a terminal."""
 
@@ -54,7 +63,7 @@ def open_shell(options: StartOptions, loaded: LoadedConfig, environment: Mapping
         shell.classify = state.classify
         if options.is_script:
             start_background_work(shell)
-            return run_script(shell, _read_script(), state.classify)
+            return run_script(shell)
         prompt = _build_prompt(shell, state)
         prompt.once_shown(partial(_start_work, shell, state))
         shell.background.on_done = prompt.redraw
@@ -182,13 +191,6 @@ def start_background_work(shell: Shell) -> None:
     shell.background.start(lambda: log.prune(days), lambda _removed: None, needed=False)
 
 
-def _read_script() -> Iterator[str]:
-    """Yield the lines of standard input; invalid UTF-8 is replaced."""
-    if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")
-    yield from sys.stdin
-
-
 # Greeting
 
 
@@ -209,3 +211,80 @@ def _greet(shell: Shell) -> None:
 def _say_goodbye(shell: Shell) -> None:
     if len(shell.session):
         shell.screen.notice(f"continue with `brim resume {shell.conversation.name}`")
+
+
+# Lines
+
+
+def run_prompt(shell: Shell, prompt: LinePrompt, refresh_names: Callable[[], None]) -> None:
+    """Run lines typed at the prompt until the user leaves."""
+    while not shell.ended:
+        with shell.screen.typing(prompt.above):
+            line = prompt.read(shell.input.take_text())
+        if line is None:
+            break
+        if line.kind == "language":
+            shell.screen.gap()
+        with shell.screen.typeahead.quiet():
+            run_line(shell, line)
+        shell.input.prefill(shell.input.take_text(), shell.screen.typeahead.take_text())
+        if line.kind in ("language", "meta"):
+            shell.screen.gap()
+        if line.kind == "command":
+            refresh_names()
+
+
+def run_script(shell: Shell) -> bool:
+    """Run the lines of standard input; stop at the first that fails, and return whether none did.
+
+    Invalid UTF-8 is replaced.
+    """
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    for line in sys.stdin:
+        if shell.ended:
+            break
+        if not run_line(shell, shell.classify(line.rstrip("\n"))):
+            return False
+    return True
+
+
+def run_line(shell: Shell, line: Classification) -> bool:
+    """Run a line and return whether it succeeded; errors are shown and never end the shell."""
+    try:
+        return _dispatch(shell, line)
+    except KeyboardInterrupt:
+        shell.screen.notice("stopped")
+    except (BrimError, OSError) as error:
+        shell.show_error(error)
+    except Exception as error:
+        shell.screen.error(f"Unexpected error: {error!r}. See {_write_traceback(shell)}.")
+    return False
+
+
+def _dispatch(shell: Shell, line: Classification) -> bool:
+    replaced = shell.input.take_replaced()
+    match line.kind:
+        case "command":
+            result = run(shell, line.text)
+            shell.input.prefill(text_from_keys(shell.terminal.typed))
+            return not result.code
+        case "language":
+            if replaced is not None:
+                shell.conversation.rewind(replaced)
+            return ask(shell, line.text)
+        case "meta":
+            shell.screen.show(commands.run(shell, line.text))
+        case "nothing":
+            pass
+    return True
+
+
+def _write_traceback(shell: Shell) -> str:
+    path = shell.storage.conversations.folder / ERROR_LOG
+    try:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a") as file:
+            traceback.print_exc(file=file)
+    except OSError:
+        return "no log: it cannot be written"
+    return str(path)

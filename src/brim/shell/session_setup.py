@@ -18,7 +18,6 @@ from brim.shell.proposals import DEFAULT_PROMPT, RULE, TOOLS_RULE
 from brim.shell.state import FITTING_CHOICE
 
 if TYPE_CHECKING:
-    from brim.config import McpConfig
     from brim.fitting.profile import ModelProfile
     from brim.models.pricing import SpendingTotal
     from brim.shell.mcp.tools import ModelKey
@@ -41,15 +40,8 @@ def system_prompt(shell: Shell, base: str | None = None) -> str:
     return "\n\n".join([base, RULE, *([TOOLS_RULE] if shell.session.tools else [])])
 
 
-def refresh_memory(shell: Shell) -> None:
-    """Update the facts in the system prompt."""
-    shell.memory = tuple(shell.storage.facts.all().values())
-    _write_memory(shell, _memory_chars(shell))
-    shell.save("memory")
-
-
-def attach_memory(shell: Shell) -> None:
-    """Put the facts into the system prompt of a session that was created or resumed."""
+def load_memory(shell: Shell) -> None:
+    """Put the facts into the system prompt; `fit_blocks` limits them to their share."""
     shell.memory = tuple(shell.storage.facts.all().values())
     _write_memory(shell, shell.config.memory.inject_max_chars)
 
@@ -58,17 +50,12 @@ def _write_memory(shell: Shell, max_chars: int) -> None:
     shell.driver.prompt.blocks[MEMORY_BLOCK] = format_facts(shell.memory, max_chars)
 
 
-def _memory_chars(shell: Shell) -> int:
-    room = int(shell.limit * BLOCK_SHARE)
-    return min(shell.config.memory.inject_max_chars, room * CHARS_PER_TOKEN)
-
-
 # Project files
 
 
-def show_tree(shell: Shell, depth: int | None = None) -> None:
-    """Read the project's files again, and show them to the model."""
-    shell.project.show(shell.project.scan(depth))
+def show_tree(shell: Shell, text: str) -> None:
+    """Show the project's files to the model from its next request on."""
+    shell.project.show(text)
     fit_blocks(shell)
 
 
@@ -78,21 +65,16 @@ def hide_tree(shell: Shell) -> None:
 
 
 def read_tree(shell: Shell) -> None:
-    """Start reading the project's files; the model sees them from its next request on."""
-    if shell.project.root is None:
-        return
-
-    def show(text: str) -> None:
-        shell.project.show(text)
-        fit_blocks(shell)
-
-    shell.background.start(shell.project.scan, show)
+    """Start reading the project's files, which are shown to the model."""
+    if shell.project.root is not None:
+        shell.background.start(shell.project.scan, partial(show_tree, shell))
 
 
 def fit_blocks(shell: Shell) -> None:
     """Limit facts, files and tools to their share of the window."""
     blocks, room = shell.driver.prompt.blocks, int(shell.limit * BLOCK_SHARE)
-    _write_memory(shell, _memory_chars(shell))
+    max_chars = min(shell.config.memory.inject_max_chars, room * CHARS_PER_TOKEN)
+    _write_memory(shell, max_chars)
     if not shell.project.is_shown and blocks.get(PROJECT_BLOCK) and shell.project.root:
         shell.project.show(blocks[PROJECT_BLOCK])  # of a resumed conversation
     if shell.project.is_shown:
@@ -122,18 +104,6 @@ def connect_configured(shell: Shell) -> None:
             lambda _tools: offer_tools(shell),
             failed,
         )
-
-
-def connect(shell: Shell, name: str, config: McpConfig) -> None:
-    """Connect an MCP server, and offer the tools that fit."""
-    with shell.screen.waiting(f"connecting to {name} …"):
-        shell.tools.servers.connect(name, config)
-    offer_tools(shell)
-
-
-def disconnect(shell: Shell, name: str) -> None:
-    shell.tools.servers.disconnect(name)
-    offer_tools(shell)
 
 
 def offer_tools(shell: Shell) -> None:
@@ -236,7 +206,7 @@ def attach_session(shell: Shell) -> None:
     # A shell that was killed in goal mode must not continue by itself.
     shell.goal = shell.driver.prompt.instructions = None
     session.system = system_prompt(shell)
-    attach_memory(shell)
+    load_memory(shell)
 
 
 def preload_model(shell: Shell) -> None:

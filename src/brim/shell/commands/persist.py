@@ -18,10 +18,10 @@ from brim.shell.commands.meta_command import command, parse_number
 from brim.shell.render.sanitize import sanitize
 from brim.shell.session_setup import (
     PROJECT_BLOCK,
-    connect,
-    disconnect,
+    fit_blocks,
     hide_tree,
-    refresh_memory,
+    load_memory,
+    offer_tools,
     show_tree,
     switch_conversation,
 )
@@ -59,7 +59,9 @@ def memory(shell: Shell, argument: str) -> RenderableType:
             raise InputError(
                 f"Unknown argument: {argument!r}. Use add TEXT, list, forget N or clear."
             )
-    refresh_memory(shell)
+    load_memory(shell)
+    fit_blocks(shell)
+    shell.save("memory")
     return _list_facts(shell)
 
 
@@ -81,7 +83,7 @@ def tree(shell: Shell, argument: str) -> RenderableType:
     else:
         has_depth = argument not in ("", "refresh")
         depth = parse_number(argument, "depth", example=":tree 2", least=1) if has_depth else None
-        show_tree(shell, depth)
+        show_tree(shell, shell.project.scan(depth))
     shell.save("tree", words=argument)
     files = shell.driver.prompt.blocks.get(PROJECT_BLOCK)
     return files or "the model does not see the project's files"
@@ -94,9 +96,13 @@ def mcp(shell: Shell, argument: str) -> RenderableType:
     name, _, target = rest.strip().partition(" ")
     match verb:
         case "connect" if name:
-            connect(shell, name, _server_config(shell, name, target.strip()))
+            config = _server_config(shell, name, target.strip())
+            with shell.screen.waiting(f"connecting to {name} …"):
+                shell.tools.servers.connect(name, config)
+            offer_tools(shell)
         case "disconnect" if name and not target:
-            disconnect(shell, name)
+            shell.tools.servers.disconnect(name)
+            offer_tools(shell)
         case "list" | "" if not rest:
             with shell.screen.waiting("connecting …"):
                 shell.background.settle()

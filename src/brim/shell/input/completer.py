@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from threading import Thread
 from typing import Final
@@ -145,11 +146,7 @@ def _entries(folder: Path, inside: str) -> list[tuple[str, bool]]:
     try:
         with os.scandir(folder / Path(inside).expanduser()) as found:
             return [(entry.name, entry.is_dir()) for entry in found]
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-    ):  # missing, not readable, invalid, or an unknown user
+    except (OSError, ValueError, RuntimeError):  # not readable, invalid, or an unknown user
         return []
 
 
@@ -182,12 +179,11 @@ def quote_path(path: str, quote: str) -> str:
 
 
 class ProgramNames:
-    """Names of the programs on PATH, cached per folder."""
+    """Names of the programs on PATH."""
 
     def __init__(self, path: Callable[[], str]) -> None:
         self._path = path
         self._found: tuple[str, frozenset[str]] | None = None
-        self._folders: dict[str, tuple[int, frozenset[str]]] = {}
 
     def __call__(self) -> frozenset[str]:
         """Return all names; scans PATH if it has changed."""
@@ -213,21 +209,22 @@ class ProgramNames:
         path = self._path()
         self._found = path, self._scan(path)
 
-    def _scan(self, path: str) -> frozenset[str]:
+    @staticmethod
+    def _scan(path: str) -> frozenset[str]:
         folders = dict.fromkeys(folder for folder in path.split(os.pathsep) if folder)
-        return frozenset().union(*map(self._in_folder, folders))
-
-    def _in_folder(self, folder: str) -> frozenset[str]:
-        try:
-            changed = Path(folder).stat().st_mtime_ns
-            if folder not in self._folders or self._folders[folder][0] != changed:
-                self._folders[folder] = changed, _executables(folder)
-            return self._folders[folder][1]
-        except OSError:  # PATH may contain missing folders
-            return frozenset()
+        return frozenset().union(*map(_list_programs, folders))
 
 
-def _executables(folder: str) -> frozenset[str]:
+def _list_programs(folder: str) -> frozenset[str]:
+    try:
+        return _scan_folder(folder, Path(folder).stat().st_mtime_ns)
+    except OSError:  # PATH may contain missing folders
+        return frozenset()
+
+
+@lru_cache(maxsize=256)
+def _scan_folder(folder: str, _changed: int) -> frozenset[str]:
+    """Return the executables of a folder, which was last changed at this time."""
     with os.scandir(folder) as found:
         return frozenset(
             entry.name for entry in found if os.access(entry.path, os.X_OK) and not entry.is_dir()
