@@ -9,8 +9,10 @@ command needs a typed yes in spite of every rule; `brim.shell.risk` decides that
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError
@@ -21,59 +23,22 @@ if TYPE_CHECKING:
 LONGEST: Final = 10_000
 """Maximum length of a command line that a rule can allow."""
 
-_SUBCOMMANDS: Final = """
-apt brew cargo composer docker dotnet gh git go gradle helm kubectl make mvn npm pip pip3 pnpm
-podman poetry rustup systemctl terraform uv yarn
-"""
-"""Programs whose second word is a subcommand."""
-_THREE_WORD_FAMILIES: Final = """
-docker compose, docker container, docker image, docker network, docker system, docker volume,
-gh issue, gh pr, gh release, gh repo, gh run, gh workflow, git bisect, git notes, git remote,
-git stash, git submodule, git worktree, go mod, kubectl config, kubectl rollout, npm run,
-pnpm run, podman compose, podman container, podman image, podman network, podman system,
-podman volume, uv pip, yarn run
-"""
-"""Subcommands with subcommands of their own."""
 
-_RUNNERS: Final = """
-alias at awk bash batch builtin busybox bwrap chroot chrt command coproc crontab csh curl dash deno
-direnv doas ed emacs env eval exec expect fakeroot fd fdfind find fish flock ftp gawk gdb ionice
-java jshell ksh launchctl less ltrace man mawk more nawk nc ncat nice nohup npx nsenter osascript
-parallel pipx pkexec pnpx prlimit rsync run-parts runuser scp screen script sed setarch setpriv
-setsid sftp sh socat source ssh stdbuf strace su sudo systemd-run tar taskset tcsh telnet time
-timeout tmux trap tsx unbuffer unshare uvx valgrind vi view vim watch wget xargs xterm zip zsh
-"""
-"""Programs that run or send their arguments: a rule would allow everything."""
-_INTERPRETER: Final = re.compile(
-    r"(bun|clojure|elixir|erl|ghci?|groovy|guile|iex|irb|julia|lua|luajit|mysql|node|nodejs|ocaml|"
-    r"perl|php|psql|pypy|python|r|racket|rscript|ruby|sbcl|scala|sqlite|swift|tclsh)[\d.]*w?",
-    re.IGNORECASE,
-)
-_RUNNER_PHRASES: Final = """
-apt install, brew install, cargo install, composer exec, composer run, docker build, docker compose
-exec, docker compose run, docker container exec, docker container run, docker exec, docker run,
-dotnet exec, dotnet run, gh alias, gh api, gh extension, git bisect run, git config, git difftool,
-git filter-branch, git mergetool, git submodule foreach, go generate, go install, go run, kubectl
-debug, kubectl edit, kubectl exec, kubectl run, npm add, npm create, npm exec, npm i, npm init, npm
-install, npm x, pip install, pip3 install, pnpm add, pnpm create, pnpm dlx, pnpm exec, pnpm install,
-podman build, podman compose exec, podman compose run, podman container exec, podman container run,
-podman exec, podman run, poetry add, poetry run, poetry shell, rustup run, uv add, uv pip install,
-uv run, uv tool, yarn add, yarn create, yarn dlx, yarn exec
-"""
-"""Subcommands that do the same."""
-_DESTROYERS: Final = """
-chgrp chmod chown cp dd fdisk halt init install kill killall ln mkfs mv parted patch pkill poweroff
-reboot rm rmdir shred shutdown tee truncate unlink wipefs
-"""
-_RISKY_OPTIONS: Final = """
-compress-program config eval exec exec-batch exec-path ext-diff filter html-path
-open-files-in-pager output output-directory pre receive-pack rsh script-shell shell to-command
-upload-pack use-compress-program
-"""
-"""Long options that name a program to run or a file to write."""
+def _load_lists() -> dict[str, frozenset[str]]:
+    """Return the lists of `data/approvals.toml`: words, or phrases of several words."""
+    text = resources.files("brim").joinpath("data/approvals.toml").read_text(encoding="utf-8")
+    return {
+        name: frozenset(
+            " ".join(each.split()) for each in items.split("," if "," in items else None)
+        )
+        for name, items in tomllib.loads(text).items()
+    }
+
+
+_LISTS: Final = _load_lists()
+_INTERPRETER: Final = re.compile(f"(?:{'|'.join(_LISTS['interpreters'])})[\\d.]*w?", re.IGNORECASE)
 _RISKY_LETTERS: Final = {"git": "O", "make": "Cf", "sort": "oT"}
-"""Short options that do the same, by program."""
-
+"""Short options that name a program to run or a file to write, by program."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
 _UNESCAPED: Final = re.compile(r"""(?:[^'"\\]|'[^']*'|"[^"\\]*")*+""")
 """No backslash outside of single quotes: the grammar misreads some line continuations."""
@@ -163,24 +128,20 @@ def suggest_prefix(command: str) -> str | None:
     length = _prefix_length(words)
     prefix = " ".join(words[:length])
     is_plain = len(words) >= length and all(map(_PLAIN.fullmatch, words[:length]))
-    return prefix if is_plain and prefix not in _phrases(_RUNNER_PHRASES) else None
+    return prefix if is_plain and prefix not in _LISTS["runner_phrases"] else None
 
 
 def _prefix_length(words: Words) -> int:
     """Return how many words identify what a command does."""
-    if words[0] not in _SUBCOMMANDS.split():
+    if words[0] not in _LISTS["subcommands"]:
         return 1
-    return 3 if " ".join(words[:2]) in _phrases(_THREE_WORD_FAMILIES) else 2
-
-
-def _phrases(text: str) -> list[str]:
-    return [" ".join(phrase.split()) for phrase in text.split(",")]
+    return 3 if " ".join(words[:2]) in _LISTS["three_word_families"] else 2
 
 
 def _runs_anything(program: str) -> bool:
     return (
-        program in _RUNNERS.split()
-        or program in _DESTROYERS.split()
+        program in _LISTS["runners"]
+        or program in _LISTS["destroyers"]
         or program.startswith("mkfs.")
         or _INTERPRETER.fullmatch(program) is not None
     )
@@ -190,7 +151,7 @@ def _is_risky(program: str, word: str) -> bool:
     """Return whether an option, maybe abbreviated, makes a program run or write something."""
     if word.startswith("--"):
         name = word[2:].partition("=")[0]
-        return bool(name) and any(option.startswith(name) for option in _RISKY_OPTIONS.split())
+        return bool(name) and any(option.startswith(name) for option in _LISTS["risky_options"])
     return word.startswith("-") and any(
         letter in word for letter in _RISKY_LETTERS.get(program, "")
     )
