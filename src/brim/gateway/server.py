@@ -26,7 +26,7 @@ from brim.gateway.http_protocol import HttpProtocol, ServerContext
 BACKLOG: Final = 2048
 ACCEPT_GRACE_SECONDS: Final = 0.2
 """How long a client that connected before the server closed may still send its request."""
-POLL_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.01
 CANCEL_SECONDS: Final = 5.0
 """How long a cancelled request may take to clean up."""
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -48,11 +48,13 @@ class HttpServer:
         *,
         stop_seconds: float,
         drain_seconds: float = 0.0,
+        accept_grace_seconds: float = ACCEPT_GRACE_SECONDS,
         stopping: Callable[[], None] = lambda: None,
     ) -> None:
         self._context = ServerContext(app)
         self._stop_seconds = stop_seconds
         self._drain_seconds = drain_seconds
+        self._accept_grace_seconds = accept_grace_seconds
         self._stopping = stopping
         self._is_stopping = False
         self._closing = asyncio.Event()
@@ -93,7 +95,7 @@ class HttpServer:
         server.close()
         # A request may be on its way over a connection that was already accepted, and a load
         # balancer could not send it to another server.
-        await asyncio.sleep(ACCEPT_GRACE_SECONDS)
+        await asyncio.sleep(self._accept_grace_seconds)
         connections, tasks = self._context.connections, self._context.tasks
         for connection in tuple(connections):
             connection.shut_down()

@@ -110,7 +110,7 @@ class ScriptedServer:
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -188,7 +188,15 @@ class _HTTPServer(ThreadingHTTPServer):
         self.provider = provider
         self.is_stopped = threading.Event()
         self._sockets: set[socket.socket] = set()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while not self.is_stopped.is_set():
+            self.handle_request()
 
     def process_request(self, request: Any, address: Any) -> None:
         self._sockets.add(request)
@@ -202,7 +210,8 @@ class _HTTPServer(ThreadingHTTPServer):
     def stop(self) -> None:
         """Close every connection and end its thread."""
         self.is_stopped.set()
-        self.shutdown()
+        with suppress(OSError), socket.create_connection(self.server_address[:2]):
+            self._thread.join()  # it waits for a connection
         for each in self._sockets:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

@@ -58,7 +58,7 @@ def running(config: Config, environment: Mapping[str, str] | None = None) -> Ite
     """Run a gateway until the block ends; running responses may then end."""
     state = {name: value for name, value in os.environ.items() if name == "BRIM_STATE"}
     app = create_app(config, {**state, **(environment or {})})
-    server, is_up = HttpServer(app, stop_seconds=5), threading.Event()
+    server, is_up = HttpServer(app, stop_seconds=5, accept_grace_seconds=0), threading.Event()
 
     def work() -> None:
         try:
