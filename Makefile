@@ -21,6 +21,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 # One more worker than processors, because tests often wait for a server.
 WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)))
+# Each worker has its part of the files, and with it their servers; idle workers take from others.
+PARALLEL := -n $(WORKERS) --dist worksteal
 UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
 .PHONY: run demo test test-fast test-services test-all check fix docs pictures proof bench clean
@@ -34,17 +36,17 @@ demo: $(VENV)/.run
 	@$(PY) examples/demo.py
 
 test: $(VENV)/.test
-	@$(PY) -m pytest -q -n $(WORKERS)
+	@$(PY) -m pytest -q $(PARALLEL)
 
 test-fast: $(VENV)/.test
-	@$(PY) -m pytest -q -n $(WORKERS) -m "not (gateway or llama or process or pty or services or stores)"
+	@$(PY) -m pytest -q $(PARALLEL) -m "not (gateway or llama or process or pty or services or stores)"
 
 test-services: $(VENV)/.test
 	@$(PY) -m pytest -q -n auto --dist loadfile tests/services
 
 test-all: export HYPOTHESIS_PROFILE := thorough
 test-all: $(VENV)/.test
-	@$(PY) -m pytest -q -n $(WORKERS) --timeout 1800 --cov --cov-report=
+	@$(PY) -m pytest -q $(PARALLEL) --timeout 1800 --cov --cov-report=
 	@$(PY) -m pytest -q -n auto --dist loadfile --timeout 1800 --cov --cov-append tests/services
 
 check: $(VENV)/.lint

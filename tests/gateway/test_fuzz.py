@@ -36,7 +36,7 @@ def client() -> Iterator[httpx.Client]:
         yield client
 
 
-@settings(max_examples=400)
+@settings(max_examples=5 * settings().max_examples)
 @given(requests())
 def test_no_request_causes_an_internal_error(
     client: httpx.Client, request_: tuple[str, bytes, dict[str, str]]

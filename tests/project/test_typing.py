@@ -28,9 +28,9 @@ def run(*command: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_mypy_accepts_the_public_api(tmp_path: Path) -> None:
-    cache = f"--cache-dir={tmp_path}"
-    run(sys.executable, "-m", "mypy", "--strict", "--config-file=", cache, str(PROGRAM))
+def test_mypy_accepts_the_public_api() -> None:
+    """With the settings and so the cache of `make check`: without it, this takes 20 seconds."""
+    run(sys.executable, "-m", "mypy", "--strict", str(PROGRAM))
 
 
 @pytest.mark.timeout(300)

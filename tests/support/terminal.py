@@ -498,7 +498,7 @@ def _start(
 ) -> subprocess.Popen[bytes] | ForkedBrim:
     if tuple(command[: len(COMMAND)]) == COMMAND:
         arguments = command[len(COMMAND) :]
-        return ForkedBrim(arguments, os.ttyname(terminal), environment, folder)
+        return ForkedBrim(arguments, [os.ttyname(terminal)] * 3, environment, folder)
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _LAUNCH, *command],
         stdin=terminal,

@@ -205,7 +205,7 @@ async def test_a_store_is_unavailable_until_its_server_starts(
 
 
 # Shrinking would take minutes on a real store.
-STEPS = settings(max_examples=60, stateful_step_count=40, phases=[Phase.generate])
+STEPS = settings(stateful_step_count=40, phases=[Phase.generate])
 
 
 class Steps(RuleBasedStateMachine):

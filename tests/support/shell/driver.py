@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from brim.testing import ReceivedRequest, ScriptedServer
+from tests.support.forked import run_forked
 from tests.support.terminal import Driver, Start, Terminal
 
 PROMPT: Final = "› "
@@ -128,16 +129,8 @@ class Home:
 
     def run(self, *arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
         """Run brim without a terminal."""
-        return subprocess.run(
-            [*PROGRAM, *arguments],
-            input=lines,
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=WAIT,
-            check=False,
+        return run_forked(
+            arguments, given=lines, environment=self.environment, folder=self.folder, timeout=WAIT
         )
 
 
