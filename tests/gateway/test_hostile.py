@@ -104,12 +104,12 @@ NO_OBJECTS = {
 }
 
 
-@pytest.mark.parametrize("path", ALL_PATHS)
 @pytest.mark.parametrize(("raw", "said"), NO_OBJECTS.values(), ids=NO_OBJECTS)
 def test_a_body_that_is_not_a_json_object_is_rejected(
-    client: httpx.Client, path: str, raw: bytes, said: str
+    client: httpx.Client, raw: bytes, said: str
 ) -> None:
-    assert said in refused(client, path, raw)
+    for path in ALL_PATHS:
+        assert said in refused(client, path, raw), path
 
 
 NO_CONVERSATIONS: Mapping[str, object] = {

@@ -47,11 +47,18 @@ Service = Postgres | Valkey
 HELLO: Any = [{"role": "user", "content": "hi"}]
 
 
-@pytest.fixture(params=["postgres", "valkey"])
-def service(request: pytest.FixtureRequest) -> Iterator[Service]:
-    """A real server that the test can stop and start."""
+@pytest.fixture(scope="module", params=["postgres", "valkey"])
+def server(request: pytest.FixtureRequest) -> Iterator[Service]:
     with (postgres if request.param == "postgres" else valkey).serving() as server:
         yield server
+
+
+@pytest.fixture
+def service(server: Service) -> Service:
+    """A real server without accounts that the test can stop and start."""
+    server.start()
+    server.clear()
+    return server
 
 
 @pytest.fixture

@@ -210,7 +210,7 @@ class _HTTPServer(ThreadingHTTPServer):
     def stop(self) -> None:
         """Close every connection and end its thread."""
         self.is_stopped.set()
-        with suppress(OSError), socket.create_connection(self.server_address[:2]):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.server_port)):
             self._thread.join()  # it waits for a connection
         for each in self._sockets:
             with suppress(OSError):

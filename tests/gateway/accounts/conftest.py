@@ -53,8 +53,15 @@ async def store(blank: AccountStore) -> AccountStore:
     return blank
 
 
-@pytest.fixture(params=["postgres", "redis"])
-def service(request: pytest.FixtureRequest) -> Iterator[Service]:
-    """A server that the test can stop and start."""
+@pytest.fixture(scope="module", params=["postgres", "redis"])
+def private_server(request: pytest.FixtureRequest) -> Iterator[Service]:
     with (postgres if request.param == "postgres" else valkey).serving() as server:
         yield server
+
+
+@pytest.fixture
+def service(private_server: Service) -> Service:
+    """A server without accounts that the test can stop and start."""
+    private_server.start()
+    private_server.clear()
+    return private_server

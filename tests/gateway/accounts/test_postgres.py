@@ -65,11 +65,18 @@ async def store(store_at: At, url: str) -> PostgresAccountStore:
     return store
 
 
-@pytest.fixture
-def server() -> Iterator[Postgres]:
-    """A server that a test can stop."""
+@pytest.fixture(scope="module")
+def _server() -> Iterator[Postgres]:
     with serving() as server:
         yield server
+
+
+@pytest.fixture
+def server(_server: Postgres) -> Postgres:
+    """An empty server that a test can stop."""
+    _server.start()
+    _server.clear()
+    return _server
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def _server() -> Iterator[Valkey]:
 @pytest.fixture
 def server(_server: Valkey) -> Valkey:
     """An empty server for this module."""
-    _server.flush()
+    _server.clear()
     return _server
 
 
@@ -90,7 +90,7 @@ def forget(server: Valkey, *patterns: str) -> None:
 async def test_a_flushed_server_has_no_keys(server: Valkey, store: RedisAccountStore) -> None:
     await store.reserve(make_reservation("r", 6, TEN), LONG)
     await store.mark_sent("r", LONG)
-    server.flush()
+    server.clear()
     assert await store.reserve(make_reservation("s", 1, TEN), LONG) == ReservationInvalid()
     assert await store.mark_sent("r", LONG) is False
     await store.settle([make_settlement("r", 5)])

@@ -57,6 +57,8 @@ class Postgres:
         self._initialise()
 
     def start(self) -> None:
+        if self._guard is not None:
+            return
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         server: list[Path | str] = [
             self._programs / "postgres",
@@ -82,6 +84,10 @@ class Postgres:
     def close(self) -> None:
         """Stop it and remove its folder."""
         self._end(b"")
+
+    def clear(self) -> None:
+        """Delete all accounts."""
+        self.tell("SET client_min_messages TO error; DROP SCHEMA IF EXISTS brim CASCADE")
 
     def tell(self, statement: str) -> str:
         """Run a statement; return its output."""

@@ -50,8 +50,8 @@ class Valkey:
         assert self._process is not None
         self._process.send_signal(what)
 
-    def flush(self) -> None:
-        """Delete all data."""
+    def clear(self) -> None:
+        """Delete all accounts."""
         self.tell("FLUSHALL")
 
     def tell(self, *words: str) -> object:
