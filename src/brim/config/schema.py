@@ -24,6 +24,7 @@ from brim.config.value_types import (
     PolicyOrOff,
     Port,
     PositiveInt,
+    SandboxUse,
     Seconds,
     Secret,
     ServerCount,
@@ -170,11 +171,13 @@ class McpConfig:
 
 @dataclass(frozen=True, slots=True)
 class GoalConfig:
-    """Limits of goal mode."""
+    """Goal mode: its limits, and where its commands run."""
 
     max_steps: PositiveInt = 25
     max_tokens: PositiveInt = 500_000
     max_dollars: Decimal = Decimal("1.0")
+    sandbox: SandboxUse = "auto"
+    network: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,7 @@ PathList = Annotated[tuple[str, ...], _read_paths]
 Port = Annotated[int, _read_port]
 ServerCount = Literal["near", "always", "off"]
 StoreUnavailable = Literal["reject", "allow"]
+SandboxUse = Literal["auto", "required", "off"]
 
 PLAIN: Final[Mapping[type, Callable[[object], object]]] = {
     str: _read_text,

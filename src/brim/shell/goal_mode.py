@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
-from brim.errors import BrimError, StoreError
+from brim.errors import BrimError, InputError, StoreError
 from brim.models.pricing import format_dollars
 from brim.shell.chat import restore_line, send, settle
 from brim.shell.model_clients import Route
 from brim.shell.proposals import offer_commands
+from brim.shell.sandbox import choose_sandbox
 from brim.shell.tool_calls import answer_calls
 
 if TYPE_CHECKING:
     from brim.models.pricing import SpendingTotal
+    from brim.shell.sandbox import Sandbox
     from brim.shell.state import Shell
     from brim.wire.reply import Reply
 
@@ -39,9 +41,17 @@ MAX_IDLE_REPLIES: Final = 3
 """Consecutive replies without an action after which goal mode ends."""
 
 
-def build_goal_instructions(goal: str) -> str:
+SANDBOX_NOTE: Final = (
+    "Commands that change something run in a sandbox: only files in {project} can be changed, "
+    "{network}. Each runs in a new shell; only `cd` on a line of its own lasts.\n"
+)
+
+
+def build_goal_instructions(goal: str, sandbox: Sandbox | None = None) -> str:
     """Return the system prompt for a model that works towards a goal."""
-    return (
+    network = "connections are allowed" if sandbox and sandbox.network else "there is no network"
+    note = SANDBOX_NOTE.format(project=sandbox.project, network=network) if sandbox else ""
+    return note + (
         "Work towards the goal below on your own, step by step, until it is reached.\n"
         "When it is reached, write a line with exactly `GOAL: complete`; a summary may follow.\n"
         "If you cannot continue without help, write a line with exactly `GOAL: blocked`, followed "
@@ -55,10 +65,11 @@ def pursue(shell: Shell, text: str) -> bool:
     limits = shell.config.goal
     goal = Goal(GoalLimits(limits.max_steps, limits.max_tokens, limits.max_dollars))
     before, shell.route = len(shell.session), Route()
+    shell.sandbox = _open_sandbox(shell)
     try:
         shell.conversation.add_message(text)
         shell.goal = text
-        shell.driver.prompt.instructions = build_goal_instructions(text)
+        shell.driver.prompt.instructions = build_goal_instructions(text, shell.sandbox)
         shell.save("goal", words=text)
         while goal.ended is None:
             _run_step(shell, goal)
@@ -71,6 +82,24 @@ def pursue(shell: Shell, text: str) -> bool:
         _finish(shell, goal)
     restore_line(shell, before, f":goal {text}")
     return goal.ended == "complete"
+
+
+def _open_sandbox(shell: Shell) -> Sandbox | None:
+    """Return where commands run without a question; None if each is asked about.
+
+    Raise InputError if a sandbox is required and does not work.
+    """
+    use = shell.config.goal.sandbox
+    if use == "off":
+        return None
+    choice = choose_sandbox(shell.project.root, network=shell.config.goal.network)
+    if choice.sandbox is not None:
+        shell.screen.notice(f"commands run in a sandbox ({choice.reason})")
+    elif use == "required":
+        raise InputError(f"Goal mode needs a sandbox (goal.sandbox): {choice.reason}.")
+    else:
+        shell.screen.warn(f"no sandbox, so commands are asked about: {choice.reason}")
+    return choice.sandbox
 
 
 def _run_step(shell: Shell, goal: Goal) -> None:
@@ -112,7 +141,7 @@ def _measure_step(before: SpendingTotal, after: SpendingTotal) -> StepUsage:
 
 
 def _finish(shell: Shell, goal: Goal) -> None:
-    shell.goal = shell.driver.prompt.instructions = None
+    shell.goal = shell.sandbox = shell.driver.prompt.instructions = None
     with suppress(StoreError):
         shell.save("goal_ended", why=goal.ended, words=goal.reason)
     show = shell.screen.notice if goal.ended == "complete" else shell.screen.warn

@@ -1,6 +1,7 @@
 """Commands that a model proposes: found in its reply, shown, assessed, and run if the user agrees.
 
-A destructive command always needs a typed "yes", even if it was allowed before.
+A read-only command runs without a question, a destructive one always needs a typed "yes". All
+others are asked about, unless their prefix is allowed; in goal mode they run in a sandbox instead.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from brim.shell.run_command import run
 if TYPE_CHECKING:
     from brim.shell.render.screen import Answer
     from brim.shell.risk import Assessment
+    from brim.shell.sandbox import Sandbox
     from brim.shell.state import Shell
 
 PREFIX: Final = "CMD: "
@@ -61,15 +63,17 @@ def find_proposed_commands(reply: str) -> tuple[str, ...]:
 def offer_commands(shell: Shell, reply: str, *, autonomous: bool = False) -> bool:
     """Offer the commands of a reply one by one; return False if the user pressed Ctrl-C.
 
-    In goal mode (`autonomous`), commands that are not destructive run without a question.
+    In goal mode (`autonomous`), commands that are not destructive run in a sandbox if there is one.
     """
     stopped = interrupted = ran = False
     for command in find_proposed_commands(reply):
-        chosen = None
+        chosen = sandbox = None
         try:
             if not stopped:
-                chosen = _choose_command(shell, command, autonomous=autonomous, asks=interrupted)
-            if chosen and not _run(shell, chosen):
+                chosen, sandbox = _choose_command(
+                    shell, command, autonomous=autonomous, asks=interrupted
+                )
+            if chosen and not _run(shell, chosen, sandbox):
                 interrupted = True
         except KeyboardInterrupt:
             stopped = interrupted = True
@@ -82,26 +86,31 @@ def offer_commands(shell: Shell, reply: str, *, autonomous: bool = False) -> boo
     return not interrupted
 
 
-def _run(shell: Shell, command: str) -> bool:
+def _run(shell: Shell, command: str, sandbox: Sandbox | None) -> bool:
     """Run a command; return False if the user interrupted it."""
     try:
-        return not run(shell, command, by="model").is_interrupted
+        return not run(shell, command, by="model", sandbox=sandbox).is_interrupted
     except InputError as error:
         shell.show_error(error)
         shell.conversation.add_output(NOT_RUN.format(command=command, why=error))
         return True
 
 
-def _choose_command(shell: Shell, command: str, *, autonomous: bool, asks: bool) -> str | None:
-    """Return the command to run; empty to skip it, None to skip the following ones too.
+def _choose_command(
+    shell: Shell, command: str, *, autonomous: bool, asks: bool
+) -> tuple[str | None, Sandbox | None]:
+    """Return the command to run, and where: empty to skip it, None to skip the rest too.
 
     `asks` even if the command is allowed: the user has just interrupted the previous one.
     """
     while True:
         assessment = assess_risk(shell, command)
         _show(shell, command, assessment)
-        if not asks and _is_allowed(shell, command, assessment, autonomous=autonomous):
-            return command
+        is_other = not assessment.is_read_only and not assessment.is_destructive
+        if not asks and is_other and autonomous and shell.sandbox is not None:
+            return command, shell.sandbox
+        if not asks and _is_allowed(shell, command, assessment):
+            return command, None
         answer = _ask_user(shell, command, assessment)
         shell.record(
             "asked",
@@ -111,11 +120,11 @@ def _choose_command(shell: Shell, command: str, *, autonomous: bool, asks: bool)
         )
         match answer:
             case "run":
-                return command
+                return command, None
             case "skip":
-                return ""
+                return "", None
             case "stop":
-                return None
+                return None, None
             case "interrupt":
                 raise KeyboardInterrupt
             case "edit":
@@ -126,15 +135,18 @@ def _choose_command(shell: Shell, command: str, *, autonomous: bool, asks: bool)
                 prefix = suggest_prefix(command)
                 assert prefix is not None  # "always" is only offered if there is one
                 shell.approvals.allow(partial(AllowRules.with_command, prefix=prefix))
-                return command
+                return command, None
 
 
-def _is_allowed(shell: Shell, command: str, assessment: Assessment, *, autonomous: bool) -> bool:
-    """Return whether a command runs without a question."""
+def _is_allowed(shell: Shell, command: str, assessment: Assessment) -> bool:
+    """Return whether a command runs in the user's shell without a question.
+
+    No rule covers a file that may have changed in this conversation: the model may have written it.
+    """
     if assessment.is_destructive or assessment.is_read_only:
         return assessment.is_read_only
-    is_ruled = shell.approvals.rules.allows_command(command) and not assessment.runs_changed_file
-    return autonomous or shell.options.yes or is_ruled
+    is_ruled = shell.options.yes or shell.approvals.rules.allows_command(command)
+    return is_ruled and not assessment.runs_changed_file
 
 
 def assess_risk(shell: Shell, command: str) -> Assessment:

@@ -11,6 +11,7 @@ from brim.config import home_as_tilde
 from brim.session.session import OUTPUT_SHARE
 
 if TYPE_CHECKING:
+    from brim.shell.sandbox import Sandbox
     from brim.shell.state import Shell
     from brim.shell.terminal import CommandResult
 
@@ -18,13 +19,18 @@ NO_OUTPUT: Final = "(no output)"
 SHELL_ENDED: Final = "\n[The shell ended. The next command runs in a new one.]"
 
 
-def run(shell: Shell, command: str, *, by: str = "user") -> CommandResult:
-    """Run a command on the user's terminal; its output waits for the next message."""
+def run(
+    shell: Shell, command: str, *, by: str = "user", sandbox: Sandbox | None = None
+) -> CommandResult:
+    """Run a command on the user's terminal; its output waits for the next message.
+
+    In a sandbox it runs in a shell of its own: the folder and variables of the user's shell stay.
+    """
     if by != "user":
         shell.screen.typeahead.take()
     name = shell.conversation.name
     shell.terminal.spill = shell.storage.conversations.outputs_folder(name)
-    result = shell.terminal.run(command)
+    result = shell.terminal.run(_wrap(shell, command, sandbox) if sandbox else command)
     if result.has_ended:
         shell.screen.notice(
             f"your shell ended with exit code {result.ended_with}; a new one was started without "
@@ -39,8 +45,18 @@ def run(shell: Shell, command: str, *, by: str = "user") -> CommandResult:
         shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
     shell.conversation.add_output(masked.text, _save_long_output(shell, masked.text, result))
     recorded = shell.secrets.mask(command).text
-    shell.record("ran", command=recorded, code=result.code, by=by, folder=str(result.folder))
+    place = {"sandbox": sandbox.kind} if sandbox else {}
+    shell.record(
+        "ran", command=recorded, code=result.code, by=by, folder=str(result.folder), **place
+    )
     return result
+
+
+def _wrap(shell: Shell, command: str, sandbox: Sandbox) -> str:
+    terminal = shell.terminal
+    return sandbox.wrap(
+        command, shell=terminal.program, folder=terminal.folder, secrets=shell.secrets.variables()
+    )
 
 
 def _format_output(command: str, output: str, ending: str) -> str:

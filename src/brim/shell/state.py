@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from brim.errors import BrimError, BudgetError, InputError
 from brim.session.driver import ASSUMED_WINDOW
 from brim.shell.approval.allow_rules import AllowRules
-from brim.shell.approval.secret_masker import Masker
+from brim.shell.approval.secret_masker import Masker, find_secret_variables
 from brim.shell.background import Background
 from brim.shell.input.classify import Classification
 from brim.shell.model_clients import Route
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from brim.shell.model_clients import ModelClients
     from brim.shell.project_tree import ProjectFiles
     from brim.shell.render.screen import Screen
+    from brim.shell.sandbox import Sandbox
     from brim.shell.setup.doctor import ExtraCheck
     from brim.shell.terminal import UserShell
     from brim.storage import ConversationStore, FactStore, SpendLog
@@ -106,6 +107,10 @@ class Secrets:
 
     def mask(self, text: str) -> MaskedText:
         return self._masker.mask(text)
+
+    def variables(self) -> list[str]:
+        """Return the names of the variables that hold a secret."""
+        return find_secret_variables({**self._environment, **self._terminal.variables()})
 
     def refresh(self) -> None:
         """Read the variables of the user's shell again; a command may have set new ones."""
@@ -193,6 +198,8 @@ class Shell:
     """The facts in the system prompt."""
     goal: str | None = None
     """The goal that the model works towards; None outside goal mode."""
+    sandbox: Sandbox | None = None
+    """Where commands of goal mode run without a question; None if there is no such place."""
     ended: bool = False
 
     @property

@@ -362,6 +362,15 @@ def _secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def find_secret_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return the names of the variables that hold a secret."""
+    return [
+        name
+        for name, value in environment.items()
+        if _is_secret_name(name) or ((login := LOGIN.search(value)) and _is_secret(login[1]))
+    ]
+
+
 def _is_secret_name(name: str) -> bool:
     """Return whether a variable's name says that it holds a secret."""
     endings = _NAMES["passwords"] + _NAMES["tokens"]

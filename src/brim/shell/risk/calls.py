@@ -123,8 +123,6 @@ class ProgramCall:
         for at, text in enumerate(self.texts):
             if skip or text.startswith("-"):
                 skip = is_git and not skip and text in _GIT_VALUED
-                if text in ("--version", "-s", "-br"):
-                    yield at
                 continue
             yield at
             before = self.texts[at - 1] if at else ""
@@ -138,7 +136,7 @@ def _is_flag(option: str, flag: str) -> bool:
     if flag.startswith("--"):
         name = option.partition("=")[0]
         return flag in (option, name) or (
-            len(name) > 3 and "=" not in flag and flag.startswith(name)
+            len(name) > 2 and "=" not in flag and flag.startswith(name)
         )
     if option.startswith("--"):
         return False

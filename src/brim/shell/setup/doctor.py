@@ -88,6 +88,7 @@ def _all_checks(
     served = [model for model in config.models.values() if model.endpoint]
     yield CheckResult("embedded model", *_check_embedded_model(not served and not others))
     yield CheckResult("state folder", *_check_state_folder(environment))
+    yield CheckResult("sandbox", *_check_sandbox(config))
     for check in extra:
         yield check(config, environment)
     for finding in _check_terminal(environment):
@@ -218,6 +219,20 @@ def _check_state_folder(environment: Mapping[str, str]) -> Finding:
     if mode & 0o077 and os.name == "posix":
         return "warn", f"other users can read {path}", f"chmod 700 {path}"
     return "ok", f"{path} is writable"
+
+
+def _check_sandbox(config: Config) -> Finding:
+    """Check what protects the machine in goal mode."""
+    from brim.shell.sandbox import find_kind
+
+    kind, reason = find_kind()
+    if config.goal.sandbox == "off":
+        return "ok", "is off (goal.sandbox): goal mode asks"
+    if kind is not None:
+        network = "with network" if config.goal.network else "without network"
+        return "ok", f"goal mode runs commands in {reason}, {network}"
+    state: CheckState = "bad" if config.goal.sandbox == "required" else "warn"
+    return state, f"goal mode asks about commands: {reason}", "install bubblewrap"
 
 
 def _check_terminal(environment: Mapping[str, str]) -> Iterator[Finding]:

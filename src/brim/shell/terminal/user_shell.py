@@ -111,6 +111,11 @@ class UserShell:
     def folder(self) -> Path:
         return self._folder
 
+    @property
+    def program(self) -> str:
+        """The path of the shell."""
+        return self._program
+
     def start(self) -> None:
         """Start the shell if it is not running; the next command reports errors."""
         with suppress(BrimError, OSError):
