@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
+from pathlib import Path
 
+import pytest
+
+from brim.shell.sandbox import find_kind
 from brim.testing import ErrorReply, ScriptedReply, ScriptedServer, TextReply
 from tests.support.shell.driver import Home, home, sent, texts
 from tests.support.shell.replies import COMMAND, DESTRUCTIVE, answer, asks, events, shown
@@ -12,6 +16,9 @@ from tests.support.shell.replies import COMMAND, DESTRUCTIVE, answer, asks, even
 __all__ = ["home"]
 
 GOAL = "make a file"
+needs_sandbox = pytest.mark.skipif(
+    find_kind()[0] is None, reason=f"no sandbox works on this machine: {find_kind()[1]}"
+)
 PRICE = "price = {input = 1000.0, output = 1000.0}"
 
 
@@ -31,7 +38,7 @@ def test_a_goal_is_reached(home: Home) -> None:
     ]
     with ScriptedServer(answers) as provider:
         home.configure(provider, "short_view = true", PRICE, "[short_view]", "keep_turns = 1")
-        with home.shell(folder=project) as shell:
+        with home.shell("--yes", folder=project) as shell:
             shell.do(":memory add likes tea")
             shell.do("hello there, how are you?")
             seen = shell.do(f":goal {GOAL}")
@@ -84,7 +91,7 @@ def test_a_blocked_goal_confirms_destructive_commands(home: Home) -> None:
 
 
 def test_limits_end_a_goal(home: Home) -> None:
-    with ScriptedServer("CMD: touch a") as provider, ScriptedServer("CMD: touch a") as free:
+    with ScriptedServer("CMD: true") as provider, ScriptedServer("CMD: true") as free:
         other = f'[models.free]\nendpoint = "{free.url}"\nmodel = "own"\nwindow = 9000\n'
         home.configure(provider, PRICE, other + "[goal]", "max_steps = 2")
         with home.shell() as shell:
@@ -97,9 +104,7 @@ def test_limits_end_a_goal(home: Home) -> None:
         home.configure(provider, PRICE, other + "[goal]", "max_dollars = 0.2")
         with home.shell("-m", "free") as shell:
             # Earlier requests to a model without a price do not hide the cost of the goal.
-            shell.terminal.line("hello there, how are you?")
-            answer(shell, COMMAND, "s")
-            shell.at_prompt()
+            shell.do("hello there, how are you?")
             shell.do(":model fast")
             assert "stopped at its cost limit (goal.max_dollars)" in shell.do(f":goal {GOAL}")
 
@@ -205,3 +210,90 @@ def test_a_script_destroys_nothing(home: Home) -> None:
     assert (home.folder / "made").exists()
     assert "goal complete" in done.stdout
     assert "[brim] The user skipped `rm -rf kept`." in sent(provider, 1)
+
+
+@pytest.fixture
+def project(home: Home) -> Path:
+    folder = home.folder / "project"
+    (folder / ".git").mkdir(parents=True)
+    return folder
+
+
+@needs_sandbox
+def test_commands_run_in_a_sandbox_without_a_question(home: Home, project: Path) -> None:
+    outside = home.folder / "outside"
+    outside.write_text("kept")
+    answers = [
+        f"CMD: echo a > made; echo b >> {outside}\nCMD: cd sub\nCMD: touch here",
+        'CMD: echo "key: ${MY_API_KEY-none}" | tee -a made',
+        "GOAL: complete",
+    ]
+    (project / "sub").mkdir()
+    with ScriptedServer(answers) as provider:
+        home.configure(provider)
+        with home.shell(folder=project, also={"MY_API_KEY": "abcdefgh12345678"}) as shell:
+            seen = shell.do(f":goal {GOAL}")
+            assert "commands run in a sandbox" in seen
+            assert shell.do("pwd").rstrip().endswith("/sub"), "cd changes the user's shell"
+    assert (project / "made").read_text() == "a\n"
+    assert (project / "sub" / "here").exists()
+    assert (project / "sub" / "made").read_text() == "key: none\n"
+    assert outside.read_text() == "kept"
+    assert events(home, "asked") == []
+    ran = [(event["command"], "sandbox" in event) for event in events(home, "ran")]
+    assert [is_inside for command, is_inside in ran if command != "pwd"] == [
+        True, False, True, True,
+    ]  # fmt: skip
+    assert "run in a sandbox" in texts(provider.requests[0])[0]
+
+
+@needs_sandbox
+def test_what_the_model_wrote_runs_in_the_sandbox_or_needs_a_yes(home: Home, project: Path) -> None:
+    outside = home.folder / "outside"
+    outside.mkdir()
+    answers = [
+        f"CMD: printf 'rm -rf {outside}' > clean.sh\nCMD: printf 'ls' > list.sh",
+        "CMD: bash clean.sh\nCMD: source clean.sh\nCMD: bash list.sh",
+        f'CMD: printf \'open("{outside}/x", "w")\' > c.py',
+        "CMD: python3 c.py",
+        "CMD: printf 'clean:\\n\\trm -rf sub' > Makefile",
+        "CMD: make clean",
+        "GOAL: complete",
+    ]
+    with ScriptedServer(answers) as provider:
+        home.configure(provider)
+        with home.shell("--yes", folder=project) as shell:
+            shell.terminal.line(f":goal {GOAL}")
+            for _ in range(3):
+                answer(shell, DESTRUCTIVE, "s")
+            shell.at_prompt()
+            assert "goal complete" in shown(shell)
+    assert list(outside.iterdir()) == []
+    asked = [event["command"] for event in events(home, "asked")]
+    assert asked == ["bash clean.sh", "source clean.sh", "make clean"]
+    ran = {event["command"]: "sandbox" in event for event in events(home, "ran")}
+    assert ran["bash list.sh"]
+    assert ran["python3 c.py"]
+
+
+def test_without_a_sandbox_goal_mode_asks(home: Home, project: Path) -> None:
+    answers = ["CMD: ls\nCMD: touch made\nCMD: touch skipped", "GOAL: complete"]
+    with ScriptedServer(answers) as provider:
+        home.configure(provider, "[goal]", 'sandbox = "off"')
+        with home.shell(folder=project) as shell:
+            shell.terminal.line(f":goal {GOAL}")
+            answer(shell, COMMAND, "y")
+            answer(shell, COMMAND, "s")
+            shell.at_prompt()
+    assert (project / "made").exists()
+    assert not (project / "skipped").exists()
+
+
+def test_a_required_sandbox_that_is_missing_prevents_goal_mode(home: Home) -> None:
+    with ScriptedServer("CMD: touch made") as provider:
+        home.configure(provider, "[goal]", 'sandbox = "required"')
+        with home.shell() as shell:
+            seen = shell.do(f":goal {GOAL}")
+            assert "Goal mode needs a sandbox" in seen
+            assert "home folder" in seen
+    assert provider.requests == []

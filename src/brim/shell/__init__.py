@@ -11,7 +11,8 @@ model_clients    the configured models, their connections, and the rules that ch
 background       work in threads while the user types; prompt_state: what the prompt shows
 input/           the prompt: classification, completion, key bindings
 commands/        meta commands such as `:context`
-risk/            what a command could destroy; approval/: remembered permissions, secrets
+risk/            what a command may do; approval/: remembered permissions, secrets
+sandbox          where commands of goal mode run; sandbox_child: the program that enters it
 terminal/        the user's shell on a pseudo-terminal
 render/          output: replies, the status line, `:context`, `:cost`
 mcp/             tools of MCP servers
