@@ -29,7 +29,7 @@ from tests.support.gateway.clients import (
 from tests.support.gateway.process import config_of, running
 from tests.support.gateway.requests import CHAT, MESSAGES
 from tests.support.histories import pairs_are_whole
-from tests.support.wire.bodies import anthropic_faults, responses_faults
+from tests.support.wire.bodies import find_anthropic_violations, find_responses_violations
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
@@ -329,4 +329,6 @@ def faults_in(asked: ReceivedRequest) -> list[str]:
     """Return why a provider would reject it."""
     if asked.path == CHAT:
         return [] if pairs_are_whole(list(asked.body["messages"])) else ["a call or a result alone"]
-    return (anthropic_faults if asked.path == MESSAGES else responses_faults)(asked.body)
+    return (find_anthropic_violations if asked.path == MESSAGES else find_responses_violations)(
+        asked.body
+    )

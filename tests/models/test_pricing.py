@@ -212,9 +212,9 @@ REPORTS = {
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_usage_is_parsed_in_every_shape(name: str) -> None:
-    given_, expected = REPORTS[name]
-    assert parse_usage(given_) == expected
-    assert parse_usage({"id": "x", "usage": given_}) == (None if "timings" in given_ else expected)
+    report, expected = REPORTS[name]
+    assert parse_usage(report) == expected
+    assert parse_usage({"id": "x", "usage": report}) == (None if "timings" in report else expected)
 
 
 def test_usage_takes_precedence_over_timings() -> None:

@@ -11,9 +11,9 @@ from brim.tokens import cache, counter_for
 from brim.tokens.cache import CAPACITY, ENTRY_WEIGHT, MAX_STORED_LENGTH, CountCache, make_safe_count
 
 
-def recording(asked: list[str]) -> Callable[[str], int]:
+def recording(counted: list[str]) -> Callable[[str], int]:
     def count(text: str) -> int:
-        asked.append(text)
+        counted.append(text)
         return len(text)
 
     return count
@@ -24,31 +24,31 @@ def held(table: CountCache) -> int:
 
 
 def test_a_text_is_counted_once() -> None:
-    asked: list[str] = []
-    table = CountCache(recording(asked))
+    counted: list[str] = []
+    table = CountCache(recording(counted))
     assert [table.find("hello"), table.young["hello"], table.find("hello")] == [5, 5, 5]
-    assert asked == ["hello"]
+    assert counted == ["hello"]
 
 
 def test_a_long_text_is_counted_once_and_not_stored() -> None:
-    asked: list[str] = []
-    table = CountCache(recording(asked))
+    counted: list[str] = []
+    table = CountCache(recording(counted))
     text = "x" * (MAX_STORED_LENGTH + 1)
     assert table.find(text) == table.find(text) == MAX_STORED_LENGTH + 1
-    assert len(asked) == 1
+    assert len(counted) == 1
     assert held(table) == ENTRY_WEIGHT  # the empty text
 
 
 def test_the_cache_is_bounded_and_keeps_used_entries() -> None:
-    asked: list[str] = []
-    table = CountCache(recording(asked))
+    counted: list[str] = []
+    table = CountCache(recording(counted))
     for number in range(200):
         table.find(f"{number:03}" * 300_000)
         if "often" not in table.young:
             table.find("often")
         assert held(table) <= CAPACITY + MAX_STORED_LENGTH
-    assert asked.count("often") == 1
-    assert len(set(asked)) == 201
+    assert counted.count("often") == 1
+    assert len(set(counted)) == 201
 
 
 def test_all_caches_share_one_bound() -> None:
@@ -59,12 +59,12 @@ def test_all_caches_share_one_bound() -> None:
     assert sum(map(held, tables)) <= CAPACITY + MAX_STORED_LENGTH
 
 
-@pytest.mark.parametrize("answer", [-1, RuntimeError("broken")])
-def test_a_failing_tokenizer_falls_back_to_the_bytes(answer: int | Exception) -> None:
+@pytest.mark.parametrize("outcome", [-1, RuntimeError("broken")])
+def test_a_failing_tokenizer_falls_back_to_the_bytes(outcome: int | Exception) -> None:
     def count(_: str) -> int:
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     assert make_safe_count(count)("größe") == 7
     assert make_safe_count(len)("größe") == 5
@@ -83,17 +83,17 @@ def test_threads_get_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = counter_for("gpt-4o")
     texts = [f"line {number} of a log, as long as it has to be" for number in range(500)]
     truth = [counter.text(text) for text in texts]
-    wrong: list[str] = []
+    mismatches: list[str] = []
 
     def count() -> None:
         for _ in range(20):
             for text, tokens in zip(texts, truth, strict=True):
                 if counter.text(text) != tokens:
-                    wrong.append(text)
+                    mismatches.append(text)
 
     threads = [threading.Thread(target=count) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == []
+    assert mismatches == []

@@ -147,13 +147,13 @@ def file(tmp_path: Path) -> Path:
     """A tokenizer of three words, with the settings that training leaves in such a file."""
     from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
-    made = Tokenizer(models.WordLevel({"[UNK]": 0, "one": 1, "two": 2}, unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    made.add_special_tokens([AddedToken("<|end|>")])
-    made.enable_truncation(4)
-    made.enable_padding(length=4)
+    vocabulary = Tokenizer(models.WordLevel({"[UNK]": 0, "one": 1, "two": 2}, unk_token="[UNK]"))
+    vocabulary.pre_tokenizer = pre_tokenizers.Whitespace()
+    vocabulary.add_special_tokens([AddedToken("<|end|>")])
+    vocabulary.enable_truncation(4)
+    vocabulary.enable_padding(length=4)
     path = tmp_path / "tokenizer.json"
-    made.save(str(path))
+    vocabulary.save(str(path))
     return path
 
 

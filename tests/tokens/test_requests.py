@@ -68,7 +68,7 @@ COOKBOOK = [
 ]
 
 
-def whole(counter: Counter, history: list[Message]) -> int:
+def count_request(counter: Counter, history: list[Message]) -> int:
     return counter.overhead + sum(map(counter.message, history))
 
 
@@ -78,18 +78,18 @@ def whole(counter: Counter, history: list[Message]) -> int:
 )
 def test_a_request_counts_what_openai_billed(model: str, tokens: int) -> None:
     counter = counter_for(model)
-    assert whole(counter, COOKBOOK) == tokens
+    assert count_request(counter, COOKBOOK) == tokens
     assert counter.exact(COOKBOOK, ())
 
 
 def test_the_example_of_the_api_reference_has_its_count() -> None:
     hello = [Message("system", ("You are a helpful assistant.",)), Message("user", ("Hello!",))]
-    assert whole(counter_for("gpt-4o"), hello) == 19
+    assert count_request(counter_for("gpt-4o"), hello) == 19
 
 
 def test_short_turns_are_not_free() -> None:
     counter = counter_for("gpt-4o")
-    assert whole(counter, [Message("user", ("yes",))] * 100) == 3 + 100 * 5
+    assert count_request(counter, [Message("user", ("yes",))] * 100) == 3 + 100 * 5
 
 
 @given(messages, models)
@@ -132,9 +132,9 @@ def test_long_arguments_count() -> None:
 
 
 def test_ids_count_only_if_the_template_prints_them() -> None:
-    answer = Message("tool", outputs=("ok",), answers="abcdefghi")
+    result = Message("tool", outputs=("ok",), answers="abcdefghi")
     call = Message("assistant", calls=(Call("abcdefghi", "f", "{}"),))
-    for message in (answer, call):
+    for message in (result, call):
         renamed = message._replace(
             answers=message.answers and "x",
             calls=tuple(replace(call, id="x") for call in message.calls),

@@ -11,30 +11,30 @@ from brim.fitting.policies import PolicyName
 from brim.messages import Call, Media
 from brim.wire.formats import ANTHROPIC, detect_format, read_messages
 from tests.support.strategies import Raw, text
-from tests.support.wire.bodies import MARK, PIXEL, anthropic_faults
-from tests.support.wire.trims import MODEL, cut, drop, output, thoughtless
+from tests.support.wire.bodies import MARK, PIXEL, find_anthropic_violations
+from tests.support.wire.trims import MODEL, drop_thinking, drop_units, output, trim_body
 
 LONG = text(300, 1)
 
 
 def user(*content: Any, **more: Any) -> Raw:
-    said = content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)
-    return {"role": "user", "content": said, **more}
+    value = content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)
+    return {"role": "user", "content": value, **more}
 
 
 def assistant(*content: Any, **more: Any) -> Raw:
     return user(*content, **more) | {"role": "assistant"}
 
 
-def says(words: str, **more: Any) -> Raw:
+def text_block(words: str, **more: Any) -> Raw:
     return {"type": "text", "text": words, **more}
 
 
-def thinks(words: str) -> Raw:
+def thinking_block(words: str) -> Raw:
     return {"type": "thinking", "thinking": words, "signature": f"signed {words[:9]}"}
 
 
-def calls(name: str, **more: Any) -> Raw:
+def call_block(name: str, **more: Any) -> Raw:
     return {"type": "tool_use", "id": name, "name": "run", "input": {"a": [1]}, **more}
 
 
@@ -56,8 +56,8 @@ def test_results_and_text_of_one_message_are_separate_turns() -> None:
     turns = read_messages(
         body(
             user("go"),
-            assistant(calls("a"), calls("b")),
-            user(result("b", "two"), result("a", "one"), says("now this"), IMAGE),
+            assistant(call_block("a"), call_block("b")),
+            user(result("b", "two"), result("a", "one"), text_block("now this"), IMAGE),
             system="Be brief.",
         ),
         ANTHROPIC,
@@ -71,7 +71,7 @@ def test_results_and_text_of_one_message_are_separate_turns() -> None:
 
 
 def test_text_before_the_results_is_a_turn_after_them() -> None:
-    given = body(user("go"), assistant(calls("a")), user(says("see"), result("a")))
+    given = body(user("go"), assistant(call_block("a")), user(text_block("see"), result("a")))
     assert [turn.role for turn in read_messages(given, ANTHROPIC)] == [
         "user",
         "assistant",
@@ -99,21 +99,27 @@ def test_media_and_documents() -> None:
 
 
 def test_thinking_counts_its_text_and_a_part_of_its_signature() -> None:
-    shown = assistant(thinks("I see"), says("ok"))
-    hidden = assistant({"type": "thinking", "thinking": "", "signature": "x" * 300}, says("ok"))
-    redacted = assistant({"type": "redacted_thinking", "data": "x" * 300}, says("ok"))
+    shown = assistant(thinking_block("I see"), text_block("ok"))
+    hidden = assistant(
+        {"type": "thinking", "thinking": "", "signature": "x" * 300}, text_block("ok")
+    )
+    redacted = assistant({"type": "redacted_thinking", "data": "x" * 300}, text_block("ok"))
     turns = read_messages(body(shown, hidden, redacted), ANTHROPIC)
     assert [turn.thinking for turn in turns] == [("I see",), ("x" * 100,), ("x" * 100,)]
 
 
 def test_system_is_text_or_blocks() -> None:
-    blocks = [says("one", cache_control=MARK), says("two")]
+    blocks = [text_block("one", cache_control=MARK), text_block("two")]
     assert read_messages(body(system=blocks), ANTHROPIC)[0].words == ("one", "two")
     assert read_messages(body(system=""), ANTHROPIC) == []
 
 
 def test_text_blocks_are_text_with_or_without_a_cache_mark() -> None:
-    given = body(user("a"), assistant(says("b", cache_control=MARK), says("")), user(says("c")))
+    given = body(
+        user("a"),
+        assistant(text_block("b", cache_control=MARK), text_block("")),
+        user(text_block("c")),
+    )
     turns = read_messages(given, ANTHROPIC)
     assert [turn.role for turn in turns] == ["user", "assistant", "user"]
     assert [turn.words for turn in turns] == [("a",), ("b", ""), ("c",)]
@@ -124,13 +130,13 @@ def test_a_reader_continues_where_it_stopped() -> None:
     reader, given = ANTHROPIC.create_reader(), body(system="Be brief.")
     heads = reader.read(given), reader.read(given)
     assert [[turn.words for turn in turns or ()] for turns in heads] == [[("Be brief.",)], []]
-    given["messages"] += [user("a"), user(says("b", _pin=True))]
+    given["messages"] += [user("a"), user(text_block("b", _pin=True))]
     grown = reader.read(given), reader.read(given)
     assert [[turn.pin for turn in turns or ()] for turns in grown] == [[False, True], []]
 
 
 def test_earlier_thinking_is_read_again_when_text_closes_its_step() -> None:
-    step = [assistant(thinks("I see"), calls("a")), user(result("a"))]
+    step = [assistant(thinking_block("I see"), call_block("a")), user(result("a"))]
     reader, given = ANTHROPIC.create_reader(), body(user("go"), assistant("yes"), *step)
     assert reader.read(given)
     given["messages"].append({"role": "system", "content": "hush"})
@@ -142,17 +148,19 @@ def test_earlier_thinking_is_read_again_when_text_closes_its_step() -> None:
 
 def test_a_pin_on_a_block_pins_only_its_turn() -> None:
     pinned = result("a", _pin=True, _priority=2)
-    turns = read_messages(body(assistant(calls("a")), user(pinned, says("go on"))), ANTHROPIC)
+    turns = read_messages(
+        body(assistant(call_block("a")), user(pinned, text_block("go on"))), ANTHROPIC
+    )
     assert [(turn.pin, turn.priority) for turn in turns] == [(False, 0), (True, 2), (False, 0)]
     turns = read_messages(
-        body(user(result("a"), says("go on"), _pin=True, _priority=-1)), ANTHROPIC
+        body(user(result("a"), text_block("go on"), _pin=True, _priority=-1)), ANTHROPIC
     )
     assert [(turn.pin, turn.priority) for turn in turns] == [(True, -1), (True, -1)]
 
 
 def test_a_compaction_is_pinned() -> None:
     compaction = {"type": "compaction", "content": "what was before"}
-    (turn,) = read_messages(body(assistant(compaction, says("yes"))), ANTHROPIC)
+    (turn,) = read_messages(body(assistant(compaction, text_block("yes"))), ANTHROPIC)
     assert turn.pin
 
 
@@ -162,18 +170,20 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
     ended = {"type": "code_execution_tool_result", "tool_use_id": "srv", "content": {}}
     given = body(
         user("go"),
-        assistant(served, calls("a", **by_program)),
+        assistant(served, call_block("a", **by_program)),
         user(result("a")),
-        assistant(calls("b", **by_program)),
+        assistant(call_block("b", **by_program)),
         user(result("b")),
     )
     turns = read_messages(given, ANTHROPIC)
     assert [turn.role for turn in turns] == ["user", "assistant", "tool"]
     assert [call.id for call in turns[1].calls] == ["b"]
-    given["messages"] += [assistant(ended, says("seven")), user(LONG)]
+    given["messages"] += [assistant(ended, text_block("seven")), user(LONG)]
     assert [turn.role for turn in read_messages(given, ANTHROPIC)] == ["user", "assistant", "user"]
-    assert cut(given, drop(1)).messages[0] is given["messages"][0]
-    assert len(cut(given, drop(1)).messages) == 3, "what stands between the users is a note"
+    assert trim_body(given, drop_units(1)).messages[0] is given["messages"][0]
+    assert len(trim_body(given, drop_units(1)).messages) == 3, (
+        "what stands between the users is a note"
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,9 +216,9 @@ def test_the_error_names_a_message_that_contains_itself() -> None:
 def agent(*outputs: str, beside: str = "go on") -> Raw:
     """An agent whose client adds text after each result."""
     messages = [user("go")]
-    for number, said in enumerate(outputs):
-        messages.append(assistant(calls(f"t{number}")))
-        messages.append(user(result(f"t{number}", said), says(beside)))
+    for number, content in enumerate(outputs):
+        messages.append(assistant(call_block(f"t{number}")))
+        messages.append(user(result(f"t{number}", content), text_block(beside)))
     return body(*messages)
 
 
@@ -238,7 +248,7 @@ def test_as_a_last_resort_they_are_clipped_and_the_text_stays_whole(policy: Poli
     assert words is given["messages"][-1]["content"][1]
     assert "brim" in clipped["content"]
     assert request.plan.tokens > 400, "no more is cut than has to be"
-    assert not anthropic_faults(request)
+    assert not find_anthropic_violations(request)
 
 
 def test_a_step_is_open_until_another_turn_follows() -> None:
@@ -267,19 +277,19 @@ def test_with_text_after_every_result_the_prefix_changes_only_at_trims() -> None
         request = limited(agent(*outputs[:end]), 3_000)
         changes += request.messages[: len(before)] != before
         before = list(request.messages)
-    said = int(brim.count(agent(*outputs), model=MODEL))
+    tokens = int(brim.count(agent(*outputs), model=MODEL))
     assert request.plan.is_trimmed
-    assert changes <= 1 + said / 300, "the low-water mark is 10 % below such a small limit"
+    assert changes <= 1 + tokens / 300, "the low-water mark is 10 % below such a small limit"
 
 
 # Writing
 
 
 def test_a_step_is_dropped_and_the_text_in_the_same_message_stays() -> None:
-    words = says("now this", cache_control=MARK)
-    step = assistant(says("I look"), calls("a")), user(result("a", LONG), words)
+    words = text_block("now this", cache_control=MARK)
+    step = assistant(text_block("I look"), call_block("a")), user(result("a", LONG), words)
     given = body(user("go"), *step, assistant("yes"), user("then"))
-    out = cut(given, drop(1))["messages"]
+    out = trim_body(given, drop_units(1))["messages"]
     assert [message["role"] for message in out] == ["user", "assistant"] * 2 + ["user"]
     assert out[1]["content"].startswith("[brim: 2 messages")
     assert out[2] == {"role": "user", "content": [words]}
@@ -289,60 +299,65 @@ def test_a_step_is_dropped_and_the_text_in_the_same_message_stays() -> None:
 def test_text_is_dropped_and_the_results_in_the_same_message_stay() -> None:
     given = body(
         user("go"),
-        assistant(calls("a")),
-        user(result("a"), says(LONG)),
-        assistant(calls("b")),
-        user(result("b"), says("then")),
+        assistant(call_block("a")),
+        user(result("a"), text_block(LONG)),
+        assistant(call_block("b")),
+        user(result("b"), text_block("then")),
         assistant("yes"),
         user("and?"),
     )
-    out = cut(given, drop(2))["messages"]
+    out = trim_body(given, drop_units(2))["messages"]
     assert out[2] == user(result("a"))
     assert out[2]["content"][0] is given["messages"][2]["content"][0]
-    assert not anthropic_faults({"messages": out})
+    assert not find_anthropic_violations({"messages": out})
 
 
 def test_text_that_follows_results_after_a_trim_joins_their_message() -> None:
     given = body(
         user("go"),
-        assistant(calls("a")),
+        assistant(call_block("a")),
         user(result("a")),
-        assistant(says(LONG)),
+        assistant(text_block(LONG)),
         user("and now?"),
     )
-    out = cut(given, drop(2)).messages
-    assert out[2:] == [user(result("a"), says("and now?"))]
-    noted = cut(given, drop(2), notes=True)["messages"]
-    assert noted[2]["content"][1] == says("and now?")
-    assert noted[2]["content"][0]["content"].startswith("done\n\n[brim: 1 message ")
+    out = trim_body(given, drop_units(2)).messages
+    assert out[2:] == [user(result("a"), text_block("and now?"))]
+    messages = trim_body(given, drop_units(2), notes=True)["messages"]
+    assert messages[2]["content"][1] == text_block("and now?")
+    assert messages[2]["content"][0]["content"].startswith("done\n\n[brim: 1 message ")
 
 
 def test_adjacent_messages_of_the_input_are_not_merged() -> None:
     given = body(
         user("go"),
-        assistant(says(LONG)),
+        assistant(text_block(LONG)),
         user("then"),
-        assistant(calls("a")),
+        assistant(call_block("a")),
         user(result("a")),
         user("and now?"),
     )
-    out = cut(given, drop(1)).messages
+    out = trim_body(given, drop_units(1)).messages
     assert out[-2:] == given["messages"][-2:]
     assert out[-1] is given["messages"][-1]
 
 
 def test_a_clipped_result_keeps_its_other_fields_and_blocks() -> None:
-    blocks = [says("first " + LONG, cache_control=MARK), IMAGE, says("last"), {"type": "odd"}]
+    blocks = [
+        text_block("first " + LONG, cache_control=MARK),
+        IMAGE,
+        text_block("last"),
+        {"type": "odd"},
+    ]
     given = body(
         user("go"),
-        assistant(calls("a"), calls("b")),
+        assistant(call_block("a"), call_block("b")),
         user(result("a"), result("b", blocks, is_error=True, cache_control=MARK, x=1)),
     )
-    out = cut(given, output(3, "short"))["messages"]
+    out = trim_body(given, output(3, "short"))["messages"]
     assert out[2]["content"][0] is given["messages"][2]["content"][0]
     assert out[2]["content"][1] == result(
         "b",
-        [says("short", cache_control=MARK), IMAGE, {"type": "odd"}],
+        [text_block("short", cache_control=MARK), IMAGE, {"type": "odd"}],
         is_error=True,
         cache_control=MARK,
         x=1,
@@ -351,53 +366,53 @@ def test_a_clipped_result_keeps_its_other_fields_and_blocks() -> None:
 
 def test_an_empty_block_is_kept() -> None:
     odd = user(result("a"), {})
-    given = body(user("go"), assistant(calls("a")), odd, assistant(LONG), user("then"))
-    assert cut(given, drop(3)).messages[2] is odd
+    given = body(user("go"), assistant(call_block("a")), odd, assistant(LONG), user("then"))
+    assert trim_body(given, drop_units(3)).messages[2] is odd
 
 
-@pytest.mark.parametrize("content", [LONG, [says(LONG)]])
+@pytest.mark.parametrize("content", [LONG, [text_block(LONG)]])
 def test_an_emptied_result_is_no_longer_an_error(content: Any) -> None:
-    given = body(user("go"), assistant(calls("a")), user(result("a", content, is_error=True)))
-    out = cut(given, output(2, "")).messages
+    given = body(user("go"), assistant(call_block("a")), user(result("a", content, is_error=True)))
+    out = trim_body(given, output(2, "")).messages
     assert out[2] == user(result("a", ""))
 
 
 def test_a_note_is_the_last_paragraph_of_the_turn_before_the_gap() -> None:
-    def noted(*before: Raw) -> Any:
-        given = body(user("go"), *before, user(says(LONG)), assistant("yes"), user("then"))
-        return cut(given, drop(2, 3), notes=True).messages[len(before)]["content"]
+    def add_note(*before: Raw) -> Any:
+        given = body(user("go"), *before, user(text_block(LONG)), assistant("yes"), user("then"))
+        return trim_body(given, drop_units(2, 3), notes=True).messages[len(before)]["content"]
 
     note = "[brim: 2 messages (about "
-    told = noted(assistant(says("one", cache_control=MARK)))
-    assert told[0]["text"].startswith("one\n\n" + note)
-    assert told[0]["cache_control"] == MARK
-    assert noted(assistant("one")).startswith("one\n\n" + note)
-    assert noted(assistant({"type": "odd"}))[1]["text"].startswith(note)
-    assert noted(assistant(thinks("hm")))[1]["text"].startswith(note)
-    assert noted(assistant(calls("a")), user(result("a")))[0]["content"].startswith(
+    blocks = add_note(assistant(text_block("one", cache_control=MARK)))
+    assert blocks[0]["text"].startswith("one\n\n" + note)
+    assert blocks[0]["cache_control"] == MARK
+    assert add_note(assistant("one")).startswith("one\n\n" + note)
+    assert add_note(assistant({"type": "odd"}))[1]["text"].startswith(note)
+    assert add_note(assistant(thinking_block("hm")))[1]["text"].startswith(note)
+    assert add_note(assistant(call_block("a")), user(result("a")))[0]["content"].startswith(
         "done\n\n" + note
     )
     bare = {"type": "tool_result", "tool_use_id": "a"}
-    assert noted(assistant(calls("a")), user(bare))[0]["content"].startswith(note)
-    pictures = noted(assistant(calls("a")), user(result("a", [IMAGE])))[0]["content"]
+    assert add_note(assistant(call_block("a")), user(bare))[0]["content"].startswith(note)
+    pictures = add_note(assistant(call_block("a")), user(result("a", [IMAGE])))[0]["content"]
     assert pictures[0] == IMAGE
     assert pictures[1]["text"].startswith(note)
 
 
 def test_old_thinking_is_dropped_and_that_of_the_open_step_stays() -> None:
     redacted = {"type": "redacted_thinking", "data": "x" * 900}
-    old = assistant(redacted, thinks(LONG), says("one"), calls("a"))
-    new = assistant(thinks(text(200, 5)), says("two"), calls("b"))
+    old = assistant(redacted, thinking_block(LONG), text_block("one"), call_block("a"))
+    new = assistant(thinking_block(text(200, 5)), text_block("two"), call_block("b"))
     given = body(user("go"), old, user(result("a")), new, user(result("b")))
     total = brim.count(given, model=MODEL)
     request = brim.fit(given, model=MODEL, window=int(total) - 300, reply=1, policy="sliding")
-    assert request.messages[1] == assistant(says("one"), calls("a"))
+    assert request.messages[1] == assistant(text_block("one"), call_block("a"))
     assert request.messages[3] is new
 
 
 def test_thinking_stays_if_results_and_text_share_a_message() -> None:
-    step = assistant(thinks(LONG), says("one"), calls("a"))
-    given = body(user("go"), step, user(result("a", LONG), says("go on")))
+    step = assistant(thinking_block(LONG), text_block("one"), call_block("a"))
+    given = body(user("go"), step, user(result("a", LONG), text_block("go on")))
     total = brim.count(given, model=MODEL)
     request = brim.fit(given, model=MODEL, window=int(total) - 100, reply=1)
     assert request.plan.is_trimmed
@@ -405,25 +420,31 @@ def test_thinking_stays_if_results_and_text_share_a_message() -> None:
 
 
 def test_thinking_that_is_the_whole_message_stays() -> None:
-    alone = assistant(thinks(LONG))
+    alone = assistant(thinking_block(LONG))
     assert read_messages(body(alone), ANTHROPIC)[0].thinking == ()
-    given = body(user("go"), alone, user("and?"), assistant(thinks(LONG), says("yes")), user("so"))
-    out = cut(given, thoughtless(3)).messages
+    given = body(
+        user("go"),
+        alone,
+        user("and?"),
+        assistant(thinking_block(LONG), text_block("yes")),
+        user("so"),
+    )
+    out = trim_body(given, drop_thinking(3)).messages
     assert out[1] is alone
-    assert out[3] == assistant(says("yes"))
+    assert out[3] == assistant(text_block("yes"))
 
 
 def test_private_fields_are_removed_everywhere() -> None:
     given = body(
         user("go", _pin=True),
-        user(says("this", _priority=1), says("that")),
-        assistant(says("yes")),
-        system=[says("Be brief.", _note=1)],
+        user(text_block("this", _priority=1), text_block("that")),
+        assistant(text_block("yes")),
+        system=[text_block("Be brief.", _note=1)],
     )
     out = brim.fit(given, model=MODEL, window=9_999)
-    assert out["messages"][:2] == [user("go"), user(says("this"), says("that"))]
+    assert out["messages"][:2] == [user("go"), user(text_block("this"), text_block("that"))]
     assert out["messages"][2] is given["messages"][2]
-    assert out["system"] == [says("Be brief.")]
+    assert out["system"] == [text_block("Be brief.")]
     assert given["messages"][0]["_pin"]
 
 
@@ -436,8 +457,8 @@ def test_max_tokens_is_lowered_to_the_room_but_not_below_the_thinking() -> None:
 
 
 def test_a_trim_does_not_change_the_detected_format() -> None:
-    step = assistant(calls("a")), user(result("a", LONG), says("on"))
+    step = assistant(call_block("a")), user(result("a", LONG), text_block("on"))
     given = {"messages": [user("go"), *step, assistant("yes"), user("then")]}
     assert detect_format(given) is ANTHROPIC
-    request = cut(given, drop(1))
+    request = trim_body(given, drop_units(1))
     assert brim.count(dict(request)) == request.plan.tokens

@@ -16,12 +16,12 @@ from brim.wire.formats import ANTHROPIC, RESPONSES, BodyFormat, detect_format, r
 from tests.support.strategies import Raw
 from tests.support.wire.bodies import (
     anthropic_bodies,
-    anthropic_faults,
+    find_anthropic_violations,
+    find_responses_violations,
     models,
     odd_bodies,
     policies,
     responses_bodies,
-    responses_faults,
     shares,
 )
 
@@ -36,16 +36,16 @@ OWN = ("text", "input_text", "message")
 bodies = st.one_of(anthropic_bodies(), responses_bodies())
 
 
-def form_of(body: Any) -> BodyFormat:
+def format_of(body: Any) -> BodyFormat:
     return RESPONSES if "input" in body else ANTHROPIC
 
 
 def messages_of(body: Any) -> list[Any]:
-    return list(body[form_of(body).messages_key])
+    return list(body[format_of(body).messages_key])
 
 
-def faults(body: Any) -> list[str]:
-    return responses_faults(body) if "input" in body else anthropic_faults(body)
+def find_violations(body: Any) -> list[str]:
+    return find_responses_violations(body) if "input" in body else find_anthropic_violations(body)
 
 
 def window_of(body: Raw, share: int, model: str | None) -> int:
@@ -68,23 +68,29 @@ def is_private(part: Any) -> bool:
 
 @given(bodies)
 def test_generated_bodies_are_valid(body: Raw) -> None:
-    found = [fault for fault in faults(body) if "private" not in fault]
+    found = [violation for violation in find_violations(body) if "private" not in violation]
     assert not found
 
 
-def unusual(body: Raw) -> Raw:
+def replace_dicts(body: Raw) -> Raw:
     """Return the body with mappings that are not dicts, which the fast path does not read."""
-    messages = [{**each, "content": _unusual(each["content"])} for each in body["messages"]]
-    return {**body, "system": _unusual(body.get("system")), "messages": _unusual(messages)}
+    messages = [
+        {**message, "content": _replace_dicts(message["content"])} for message in body["messages"]
+    ]
+    return {
+        **body,
+        "system": _replace_dicts(body.get("system")),
+        "messages": _replace_dicts(messages),
+    }
 
 
-def _unusual(items: Any) -> Any:
+def _replace_dicts(items: Any) -> Any:
     return [*map(MappingProxyType, items)] if isinstance(items, list) else items
 
 
 @given(anthropic_bodies())
 def test_the_fast_path_reads_the_same_messages(body: Raw) -> None:
-    assert read_messages(body, ANTHROPIC) == read_messages(unusual(body), ANTHROPIC)
+    assert read_messages(body, ANTHROPIC) == read_messages(replace_dicts(body), ANTHROPIC)
 
 
 junk = st.recursive(
@@ -116,17 +122,17 @@ def test_unchanged_bodies_are_the_same_objects(body: Raw, model: str | None) -> 
     for key in body:
         if key not in ("messages", "input", "system"):
             assert out[key] is body[key]
-    for was, now in zip(messages_of(body), out.messages, strict=True):
-        if is_private(was):
-            assert not is_private(now)
+    for old, new in zip(messages_of(body), out.messages, strict=True):
+        if is_private(old):
+            assert not is_private(new)
         else:
-            assert now is was
+            assert new is old
     assert body == before
 
 
 @given(bodies)
 def test_a_body_without_private_fields_is_byte_equal(body: Raw) -> None:
-    form = form_of(body)
+    form = format_of(body)
     assume(not any(message.private for message in read_messages(body, form)))
     out = brim.fit(body, model="gpt-4o", window=10_000_000, reply=1)
     assert json.dumps(dict(out)) == json.dumps(body | {"model": "gpt-4o"})
@@ -157,7 +163,7 @@ def test_trimmed_bodies_are_valid(
     body: Raw, share: int, policy: PolicyName, model: str | None
 ) -> None:
     request = fit(body, share, policy, model)
-    assert request is None or not faults(request)
+    assert request is None or not find_violations(request)
 
 
 @given(bodies, shares, policies, models)
@@ -173,13 +179,13 @@ def test_the_input_is_never_mutated(
 def test_fitting_twice_changes_nothing(
     body: Raw, share: int, policy: PolicyName, model: str | None
 ) -> None:
-    once = fit(body, share, policy, model)
-    if once is None:
+    first = fit(body, share, policy, model)
+    if first is None:
         return
     window = window_of(body, share, model)
-    again = brim.fit(dict(once), window=window, reply=1, policy=policy)
-    assert dict(again) == dict(once)
-    assert not again.plan.is_trimmed
+    second = brim.fit(dict(first), window=window, reply=1, policy=policy)
+    assert dict(second) == dict(first)
+    assert not second.plan.is_trimmed
 
 
 @given(bodies, shares, policies, models)

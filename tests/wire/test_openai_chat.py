@@ -12,7 +12,7 @@ from brim.wire import openai_chat
 from brim.wire.openai_chat import read_message
 from tests.support.strategies import Raw, call, text
 from tests.support.wire.bodies import PIXEL
-from tests.support.wire.trims import MODEL, cut, drop, output, thoughtless
+from tests.support.wire.trims import MODEL, drop_thinking, drop_units, output, trim_body
 
 LONG = text(300, 1)
 IMAGE: Raw = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
@@ -106,10 +106,10 @@ def test_calls_are_read_from_any_of_their_shapes() -> None:
 
 def test_a_legacy_function_call_is_answered_by_its_name() -> None:
     calling = {"role": "assistant", "function_call": {"name": "run", "arguments": "{}"}}
-    answer = {"role": "function", "name": "run", "content": LONG}
+    result_message = {"role": "function", "name": "run", "content": LONG}
     assert read_message(calling, 0).calls == (Call("run", "run", "{}"),)
-    assert read_message(answer, 1).answers == "run"
-    request = brim.fit(body(user("go"), calling, answer), model=MODEL, window=200, reply=1)
+    assert read_message(result_message, 1).answers == "run"
+    request = brim.fit(body(user("go"), calling, result_message), model=MODEL, window=200, reply=1)
     assert not request.plan.warnings
     assert request.messages[1] is calling
     assert request.messages[2]["name"] == "run"
@@ -161,8 +161,8 @@ def test_a_reader_continues_where_it_stopped() -> None:
 
 
 def test_every_output_limit_is_lowered_to_the_room() -> None:
-    asked = {"max_tokens": 5_000, "max_completion_tokens": 300}
-    out = brim.fit(body(user(text(300))) | asked, model=MODEL, window=1_500, reply=200)
+    limits = {"max_tokens": 5_000, "max_completion_tokens": 300}
+    out = brim.fit(body(user(text(300))) | limits, model=MODEL, window=1_500, reply=200)
     assert out["max_tokens"] == 1_500 - out.plan.tokens
     assert out["max_completion_tokens"] == 300
 
@@ -171,14 +171,16 @@ def test_unchanged_messages_are_the_same_objects_without_private_fields() -> Non
     given = body(user("go", _pin=True, x_odd=1), calls("a"), result("a", [IMAGE]))
     out = brim.fit(given, model=MODEL, window=9_999).messages
     assert out[0] == user("go", x_odd=1)
-    assert all(now is was for now, was in zip(out[1:], given["messages"][1:], strict=True))
+    assert all(
+        after is before for after, before in zip(out[1:], given["messages"][1:], strict=True)
+    )
     assert given["messages"][0]["_pin"]
 
 
 def test_a_clipped_output_keeps_its_other_fields_and_parts() -> None:
     parts = [{"type": "text", "text": LONG, "x": 1}, IMAGE, {"type": "text", "text": "last"}]
     given = body(user("go"), calls("a", "b"), result("a", LONG, y=2, x=1), result("b", parts))
-    out = cut(given, output(2, "short"), output(3, "brief")).messages
+    out = trim_body(given, output(2, "short"), output(3, "brief")).messages
     assert out[2] == result("a", "short", y=2, x=1)
     assert out[3] == result("b", [{"type": "text", "text": "brief", "x": 1}, IMAGE])
 
@@ -186,22 +188,22 @@ def test_a_clipped_output_keeps_its_other_fields_and_parts() -> None:
 def test_thinking_is_removed_from_all_its_fields() -> None:
     thoughtful = {"role": "assistant", "content": "x", "reasoning": LONG, "reasoning_content": "y"}
     given = body(user("go"), thoughtful, user("then"))
-    assert cut(given, thoughtless(1)).messages[1] == {"role": "assistant", "content": "x"}
+    assert trim_body(given, drop_thinking(1)).messages[1] == {"role": "assistant", "content": "x"}
 
 
 def test_a_step_is_dropped_with_its_results_and_a_note_separates_user_turns() -> None:
     given = body(user("go"), calls("a", "b"), result("b"), result("a", LONG), user("then"))
-    out = cut(given, drop(1))["messages"]
+    out = trim_body(given, drop_units(1))["messages"]
     assert [message["role"] for message in out] == ["user", "assistant", "user"]
     assert out[1]["content"].startswith("[brim: 3 messages (about ")
 
 
 def test_a_note_is_the_last_paragraph_of_the_turn_before_the_gap() -> None:
-    def noted(*before: Raw) -> Any:
+    def add_note(*before: Raw) -> Any:
         given = body(user("go"), *before, user(LONG), calls("z"), result("z"), user("then"))
-        return cut(given, drop(2, 3), notes=True).messages[len(before)]["content"]
+        return trim_body(given, drop_units(2, 3), notes=True).messages[len(before)]["content"]
 
     note = "[brim: 3 messages (about "
-    assert noted({"role": "assistant", "content": "one"}).startswith("one\n\n" + note)
-    assert noted(calls("a"), result("a")).startswith("done\n\n" + note)
-    assert noted(calls("a"), result("a", [IMAGE]))[1]["text"].startswith(note)
+    assert add_note({"role": "assistant", "content": "one"}).startswith("one\n\n" + note)
+    assert add_note(calls("a"), result("a")).startswith("done\n\n" + note)
+    assert add_note(calls("a"), result("a", [IMAGE]))[1]["text"].startswith(note)

@@ -11,8 +11,8 @@ from brim.messages import Call, Media
 from brim.wire.formats import RESPONSES, read_messages
 from brim.wire.notes import gap_note
 from tests.support.strategies import Raw, text
-from tests.support.wire.bodies import PIXEL, responses_faults
-from tests.support.wire.trims import MODEL, cut, drop, output
+from tests.support.wire.bodies import PIXEL, find_responses_violations
+from tests.support.wire.trims import MODEL, drop_units, output, trim_body
 
 LONG = text(300, 1)
 REASONING: Raw = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x" * 300}
@@ -23,7 +23,7 @@ def user(content: Any, **more: Any) -> Raw:
     return {"role": "user", "content": content, **more}
 
 
-def says(words: str, **more: Any) -> Raw:
+def assistant(words: str, **more: Any) -> Raw:
     part = {"type": "output_text", "text": words, "annotations": []}
     return {"type": "message", "role": "assistant", "content": [part], **more}
 
@@ -58,13 +58,13 @@ def test_consecutive_items_are_one_turn_and_each_output_is_one() -> None:
             {"role": "developer", "content": "Be brief."},
             user([{"type": "input_text", "text": "go"}]),
             REASONING,
-            says("I look"),
+            assistant("I look"),
             calls("a"),
             {"type": "custom_tool_call", "call_id": "b", "name": "sql", "input": "select 1"},
             {"type": "custom_tool_call_output", "call_id": "b", "output": "1"},
             result("a"),
             REASONING,
-            says("That is it."),
+            assistant("That is it."),
         ),
         RESPONSES,
     )
@@ -106,7 +106,7 @@ def test_media() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "answer"),
+    ("call", "output_item"),
     [
         ({"type": "computer_call", "call_id": "c"}, {"type": "computer_call_output"}),
         ({"type": "shell_call", "call_id": "c"}, {"type": "shell_call_output"}),
@@ -123,8 +123,8 @@ def test_media() -> None:
         ({"id": "fc_1"}, {"type": "function_call_output"}),
     ],
 )
-def test_a_call_of_any_kind_is_answered_by_its_output(call: Raw, answer: Raw) -> None:
-    given = body(user("go"), call, {"call_id": "c", **answer})
+def test_a_call_of_any_kind_is_answered_by_its_output(call: Raw, output_item: Raw) -> None:
+    given = body(user("go"), call, {"call_id": "c", **output_item})
     request = brim.fit(given, model=MODEL, window=9_999)
     assert not request.plan.warnings
     assert [turn.role for turn in read_messages(given, RESPONSES)] == [
@@ -161,7 +161,7 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
         calls("b", **by_program),
         result("b", **by_program),
         {"type": "program_output", "call_id": "p", "result": "7"},
-        says("seven"),
+        assistant("seven"),
     )
     turns = read_messages(given, RESPONSES)
     assert [turn.role for turn in turns] == ["user", "assistant", "assistant"]
@@ -208,7 +208,7 @@ def test_an_input_that_is_neither_text_nor_list_is_rejected() -> None:
 
 @pytest.mark.parametrize("more", [{"previous_response_id": "resp_1"}, {"conversation": "conv_1"}])
 def test_a_history_kept_by_the_server_is_forwarded_unchanged(more: Raw) -> None:
-    given = body(user(LONG), says(LONG), user(LONG), **more)
+    given = body(user(LONG), assistant(LONG), user(LONG), **more)
     assert not RESPONSES.is_fittable(given)
     out = brim.fit(given, model=MODEL, window=100, reply=1)
     assert all(now is was for now, was in zip(out.messages, given["input"], strict=True))
@@ -224,12 +224,12 @@ def test_without_a_server_side_id_the_body_is_complete() -> None:
 
 
 def test_a_step_is_dropped_with_its_reasoning_and_outputs() -> None:
-    step = [REASONING, says("I look"), calls("a"), calls("b"), result("b", LONG), result("a")]
-    given = body(user("go"), *step, REASONING, says("done"), user("and?"))
-    out = cut(given, drop(1)).messages
+    step = [REASONING, assistant("I look"), calls("a"), calls("b"), result("b", LONG), result("a")]
+    given = body(user("go"), *step, REASONING, assistant("done"), user("and?"))
+    out = trim_body(given, drop_units(1)).messages
     assert out == [given["input"][0], *given["input"][7:]]
     assert out[1] is REASONING
-    assert not responses_faults({"input": out})
+    assert not find_responses_violations({"input": out})
 
 
 def test_a_clipped_output_keeps_its_other_fields_and_parts() -> None:
@@ -240,36 +240,38 @@ def test_a_clipped_output_keeps_its_other_fields_and_parts() -> None:
         {"type": "input_text", "text": "y"},
     ]
     given = body(user("go"), calls("a"), calls("b"), result("a", LONG, x=1), result("b", parts))
-    out = cut(given, output(2, "short"), output(3, "brief")).messages
+    out = trim_body(given, output(2, "short"), output(3, "brief")).messages
     assert out[3] == result("a", "short", x=1)
     assert out[4] == result("b", [{"type": "input_text", "text": "brief", "x": 1}, image])
-    emptied = cut(given, output(3, "")).messages[4]
+    emptied = trim_body(given, output(3, "")).messages[4]
     assert emptied == result("b", [image])
 
 
 def test_a_note_is_the_last_paragraph_of_the_turn_before_the_gap() -> None:
-    def noted(*before: Raw) -> list[Raw]:
-        given = body(user("go"), *before, user(LONG), says("yes"), user("then"))
-        out = cut(given, drop(2, 3), notes=True).messages
+    def add_note(*before: Raw) -> list[Raw]:
+        given = body(user("go"), *before, user(LONG), assistant("yes"), user("then"))
+        out = trim_body(given, drop_units(2, 3), notes=True).messages
         assert out[0] is given["input"][0]
         assert out[-1] is given["input"][-1]
         return list(out[1:-1])
 
     note = "[brim: 2 messages (about "
-    told = noted(REASONING, says("one", id="msg_1"))
-    assert told[0] is REASONING
-    assert told[1]["id"] == "msg_1"
-    assert told[1]["content"][0]["text"].startswith("one\n\n" + note)
-    assert noted({"role": "assistant", "content": "one"})[0]["content"].startswith("one\n\n" + note)
-    search, added = noted({"type": "web_search_call", "id": "ws"})
+    items = add_note(REASONING, assistant("one", id="msg_1"))
+    assert items[0] is REASONING
+    assert items[1]["id"] == "msg_1"
+    assert items[1]["content"][0]["text"].startswith("one\n\n" + note)
+    assert add_note({"role": "assistant", "content": "one"})[0]["content"].startswith(
+        "one\n\n" + note
+    )
+    search, added = add_note({"type": "web_search_call", "id": "ws"})
     assert search == {"type": "web_search_call", "id": "ws"}
     assert added["role"] == "assistant"
     assert added["content"].startswith(note)
-    assert noted(calls("a"), result("a"))[1]["output"].startswith("done\n\n" + note)
-    assert noted(calls("a"), result("a", {"type": "odd"}))[1]["output"][0] == {"type": "odd"}
-    assert noted(calls("a"), result("a", []))[1]["output"][0]["text"].startswith(note)
+    assert add_note(calls("a"), result("a"))[1]["output"].startswith("done\n\n" + note)
+    assert add_note(calls("a"), result("a", {"type": "odd"}))[1]["output"][0] == {"type": "odd"}
+    assert add_note(calls("a"), result("a", []))[1]["output"][0]["text"].startswith(note)
     patched = {"type": "apply_patch_call_output", "call_id": "a", "status": "completed"}
-    assert noted({"type": "apply_patch_call", "call_id": "a"}, patched)[1]["output"].startswith(
+    assert add_note({"type": "apply_patch_call", "call_id": "a"}, patched)[1]["output"].startswith(
         note
     )
 
@@ -277,8 +279,8 @@ def test_a_note_is_the_last_paragraph_of_the_turn_before_the_gap() -> None:
 def test_a_note_after_an_output_without_text_is_an_item_of_the_same_turn() -> None:
     screen = {"type": "computer_call_output", "call_id": "a", "output": SCREEN}
     step: list[Raw] = [{"type": "computer_call", "call_id": "a"}, screen]
-    given = body(user("go"), *step, user(LONG), says("yes"), user("then"))
-    request = cut(given, drop(2, 3), notes=True)
+    given = body(user("go"), *step, user(LONG), assistant("yes"), user("then"))
+    request = trim_body(given, drop_units(2, 3), notes=True)
     assert request.messages[2] is screen
     assert request.messages[3]["role"] == "user"
     roles = [turn.role for turn in read_messages(dict(request), RESPONSES)]
@@ -288,17 +290,19 @@ def test_a_note_after_an_output_without_text_is_an_item_of_the_same_turn() -> No
 def test_a_note_is_recognized_by_its_text() -> None:
     screen = {"type": "computer_call_output", "call_id": "a", "output": SCREEN}
     note = gap_note(1_234, 5_678_901)
-    for said, turns in ((note, 1), ("[brim: what is this?]", 2)):
-        part = {"type": "input_text", "text": said}
+    for content, turns in ((note, 1), ("[brim: what is this?]", 2)):
+        part = {"type": "input_text", "text": content}
         assert len(read_messages(body(screen, user([part])), RESPONSES)) == turns
 
 
 def test_notes_between_turns_of_one_role_are_turns() -> None:
-    given = body(user("go"), says(LONG), user("then"))
-    out = cut(given, drop(1)).messages
+    given = body(user("go"), assistant(LONG), user("then"))
+    out = trim_body(given, drop_units(1)).messages
     assert out[1]["role"] == "assistant"
-    given = body(user("go"), says("one", _pin=True), user(LONG), says("two"), user("then"))
-    out = cut(given, drop(2))["input"]
+    given = body(
+        user("go"), assistant("one", _pin=True), user(LONG), assistant("two"), user("then")
+    )
+    out = trim_body(given, drop_units(2))["input"]
     assert [item["role"] for item in out] == ["user", "assistant", "user", "assistant", "user"]
     assert out[2]["content"].startswith("[brim: 1 message ")
     assert "_pin" not in out[1]

@@ -33,22 +33,22 @@ WHOLE: dict[str, tuple[Raw, Callable[[], Any]]] = {
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_reply_has_text_thinking_calls_and_model(name: str) -> None:
-    answer, _ = WHOLE[name]
-    reply = parse_reply(answer)
+    response, _ = WHOLE[name]
+    reply = parse_reply(response)
     assert reply.text == str(reply) == "Let me look."
     assert reply.thinking == "They want a file."
     assert reply.calls[0].name == "read"
     assert json.loads(reply.calls[0].arguments) == {"path": "a"}
-    assert reply.model == answer["model"]
+    assert reply.model == response["model"]
     assert not reply.is_empty
     assert not reply.is_cut
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_sdk_object_reads_like_its_json(name: str) -> None:
-    answer, library = WHOLE[name]
-    assert parse_reply(library().model_validate(answer)) == parse_reply(answer)
-    assert parse_reply(library().construct(**answer)) == parse_reply(answer)
+    response, library = WHOLE[name]
+    assert parse_reply(library().model_validate(response)) == parse_reply(response)
+    assert parse_reply(library().construct(**response)) == parse_reply(response)
 
 
 def test_fields_unknown_to_the_sdk_are_read() -> None:
@@ -150,7 +150,7 @@ def test_a_refusal_is_the_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "finish", "is_cut"),
+    ("response", "finish", "is_cut"),
     [
         (chat({"content": "a"}, finish_reason="length"), "length", True),
         (chat({"content": "a"}, finish_reason="model_length"), "model_length", True),
@@ -169,9 +169,9 @@ def test_a_refusal_is_the_text() -> None:
     ],
 )
 def test_a_reply_that_reached_its_length_limit_is_cut(
-    answer: Raw, finish: str, is_cut: bool
+    response: Raw, finish: str, is_cut: bool
 ) -> None:
-    reply = parse_reply(answer)
+    reply = parse_reply(response)
     assert (reply.finish, reply.is_cut) == (finish, is_cut)
 
 
@@ -208,7 +208,7 @@ def test_the_error_describes_an_invalid_response(found: object, names: str) -> N
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         {"error": {"message": "Overloaded", "code": 529}},
         {"error": "Overloaded"},
@@ -218,9 +218,9 @@ def test_the_error_describes_an_invalid_response(found: object, names: str) -> N
         chat({"content": ""}, error={"code": 502, "message": "Overloaded"}),
     ],
 )
-def test_an_error_with_a_status_of_success_is_an_error(answer: Raw) -> None:
+def test_an_error_with_a_status_of_success_is_an_error(response: Raw) -> None:
     with pytest.raises(InvalidResponseError, match="Overloaded") as raised:
-        parse_reply(answer)
+        parse_reply(response)
     assert raised.value.error is not None
     assert raised.value.error["message"] == "Overloaded"
     assert isinstance(raised.value, BrimError)
@@ -231,11 +231,11 @@ def test_an_error_with_a_status_of_success_is_an_error(answer: Raw) -> None:
 
 def fold(events: list[Any]) -> tuple[StreamAccumulator, str, str]:
     """Return the accumulator, and the text and thinking that it returned on the way."""
-    folded, text, thinking = StreamAccumulator(), "", ""
+    accumulator, text, thinking = StreamAccumulator(), "", ""
     for event in events:
-        text += folded.add(event)
-        thinking += folded.thought
-    return folded, text, thinking
+        text += accumulator.add(event)
+        thinking += accumulator.thought
+    return accumulator, text, thinking
 
 
 def chunk(delta: Raw | None = None, **more: Any) -> Raw:
@@ -321,7 +321,7 @@ EVENTS: list[Raw] = [
 ]
 
 
-def item_events(place: int, item: Raw, begun: Raw, kind: str, pieces: list[str]) -> list[Raw]:
+def item_events(place: int, item: Raw, opening: Raw, kind: str, pieces: list[str]) -> list[Raw]:
     at = {"output_index": place, "sequence_number": 1}
     deltas = [
         {"type": f"response.{kind}.delta", "item_id": item["id"], "delta": text, **at}
@@ -330,7 +330,7 @@ def item_events(place: int, item: Raw, begun: Raw, kind: str, pieces: list[str])
         for text in pieces
     ]
     return [
-        {"type": "response.output_item.added", "item": item | begun, **at},
+        {"type": "response.output_item.added", "item": item | opening, **at},
         *deltas,
         {"type": "response.output_item.done", "item": item, **at},
     ]
@@ -354,14 +354,14 @@ STREAMS = {
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_streamed_reply_equals_the_unstreamed_one(name: str) -> None:
-    events, answer = STREAMS[name]
-    folded, text, thinking = fold(events)
-    assert folded.reply() == parse_reply(answer)
+    events, response = STREAMS[name]
+    accumulator, text, thinking = fold(events)
+    assert accumulator.reply() == parse_reply(response)
     assert text == "Let me look."
     assert thinking == "They want a file."
-    assert folded.started
-    assert folded.is_whole
-    assert folded.error is None
+    assert accumulator.started
+    assert accumulator.is_whole
+    assert accumulator.error is None
 
 
 LIBRARY: dict[str, str] = {
@@ -395,41 +395,41 @@ def library_event(event: Raw) -> Any:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_sdk_events_are_accepted(name: str) -> None:
-    events, answer = STREAMS[name]
-    folded, text, _ = fold([library_event(event) for event in events])
-    assert folded.reply() == parse_reply(answer)
+    events, response = STREAMS[name]
+    accumulator, text, _ = fold([library_event(event) for event in events])
+    assert accumulator.reply() == parse_reply(response)
     assert text == "Let me look."
 
 
 @given(st.sampled_from(sorted(STREAMS)), st.integers(0, 20))
 def test_an_interrupted_stream_gives_the_text_so_far(name: str, length: int) -> None:
-    events, answer = STREAMS[name]
-    folded, text, thinking = fold(events[:length])
-    reply = folded.reply()
+    events, response = STREAMS[name]
+    accumulator, text, thinking = fold(events[:length])
+    reply = accumulator.reply()
     assert reply.text == text
-    assert parse_reply(answer).thinking.startswith(thinking)
-    if not folded.is_whole:
+    assert parse_reply(response).thinking.startswith(thinking)
+    if not accumulator.is_whole:
         assert "_anthropic" not in reply.message
         assert "_responses" not in reply.message
-    if not folded.started:
+    if not accumulator.started:
         assert reply.is_empty
 
 
 def test_an_interrupted_call_is_kept_as_received() -> None:
-    folded, _, _ = fold(EVENTS[:14])
-    assert folded.reply().calls == (Call("toolu_1", "read", '{"path":'),)
-    folded, _, _ = fold(RESPONSE_EVENTS[:11])
-    assert folded.reply().calls == (Call("call_a", "read", '{"path": '),)
+    accumulator, _, _ = fold(EVENTS[:14])
+    assert accumulator.reply().calls == (Call("toolu_1", "read", '{"path":'),)
+    accumulator, _, _ = fold(RESPONSE_EVENTS[:11])
+    assert accumulator.reply().calls == (Call("call_a", "read", '{"path": '),)
 
 
 def test_a_stream_starts_with_its_first_token() -> None:
-    folded = StreamAccumulator()
-    assert folded.reply().is_empty
+    accumulator = StreamAccumulator()
+    assert accumulator.reply().is_empty
     first: list[Raw] = [CHUNKS[0], EVENTS[0], {"choices": [], "prompt_filter_results": []}]
     for event in first:
-        folded = StreamAccumulator()
-        assert folded.add(event) == ""
-        assert not folded.started
+        accumulator = StreamAccumulator()
+        assert accumulator.add(event) == ""
+        assert not accumulator.started
     assert fold([chunk({"tool_calls": [piece(0, "", "f", "x")]})])[0].started
 
 
@@ -454,11 +454,11 @@ def test_usage_is_read_from_every_last_event(status: str) -> None:
     usage = {"input_tokens": 9, "output_tokens": 3}
     response = {"object": "response", "status": status, "output": [], "usage": usage}
     end = {"type": f"response.{status}", "response": response}
-    folded, _, _ = fold([*RESPONSE_EVENTS[:8], end])
-    assert folded.reply().usage == Usage(9, 0, 3)
-    assert folded.reply().text == "Let me look."
-    assert folded.is_whole == (status == "incomplete")
-    assert (folded.error is not None) == (status == "failed")
+    accumulator, _, _ = fold([*RESPONSE_EVENTS[:8], end])
+    assert accumulator.reply().usage == Usage(9, 0, 3)
+    assert accumulator.reply().text == "Let me look."
+    assert accumulator.is_whole == (status == "incomplete")
+    assert (accumulator.error is not None) == (status == "failed")
 
 
 @pytest.mark.parametrize(
@@ -482,19 +482,19 @@ def test_usage_is_read_from_every_last_event(status: str) -> None:
     ],
 )
 def test_an_error_before_the_first_token_is_kept(event: Raw, message: str) -> None:
-    folded, text, _ = fold([event])
-    assert folded.error is not None
-    assert folded.error["message"] == message
-    assert not folded.started
-    assert not folded.is_whole
+    accumulator, text, _ = fold([event])
+    assert accumulator.error is not None
+    assert accumulator.error["message"] == message
+    assert not accumulator.started
+    assert not accumulator.is_whole
     assert text == ""
-    assert folded.reply().is_empty
+    assert accumulator.reply().is_empty
 
 
 def test_an_error_after_some_text_keeps_the_text() -> None:
-    folded, _, _ = fold([*CHUNKS[:5], {"error": {"message": "gone"}}])
-    assert folded.reply().text == "Let me look."
-    assert folded.started
+    accumulator, _, _ = fold([*CHUNKS[:5], {"error": {"message": "gone"}}])
+    assert accumulator.reply().text == "Let me look."
+    assert accumulator.started
 
 
 @pytest.mark.parametrize(
@@ -530,22 +530,22 @@ def test_signed_thinking_is_assembled() -> None:
         {"type": "reasoning.encrypted", "data": "Zm9v", "index": 1},
     ]
     chunks = [chunk({"reasoning_details": [part]}) for part in details]
-    whole, _, _ = fold([*chunks, chunk({"content": "a"}, finish="stop")])
-    assert whole.reply().message["reasoning_details"] == [
+    accumulator, _, _ = fold([*chunks, chunk({"content": "a"}, finish="stop")])
+    assert accumulator.reply().message["reasoning_details"] == [
         {"type": "reasoning.text", "text": "They want", "index": 0, "signature": "c2ln"},
         details[2],
     ]
-    assert whole.reply().thinking == "They want"
+    assert accumulator.reply().thinking == "They want"
     assert "reasoning_details" not in fold(chunks)[0].reply().message
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_unstreamed_response_is_accepted(name: str) -> None:
-    answer, _ = WHOLE[name]
-    folded, text, thinking = fold([answer])
-    assert folded.reply() == parse_reply(answer)
+    response, _ = WHOLE[name]
+    accumulator, text, thinking = fold([response])
+    assert accumulator.reply() == parse_reply(response)
     assert (text, thinking) == ("Let me look.", "They want a file.")
-    assert folded.is_whole
+    assert accumulator.is_whole
 
 
 def test_a_response_without_deltas_gives_its_text_at_the_end() -> None:
@@ -589,20 +589,20 @@ kinds = st.sampled_from([word for word in WORDS if "." in word or "_" in word])
 
 
 @given(nonsense)
-def test_random_responses_raise_only_the_typed_error(answer: object) -> None:
-    for given_ in (answer, {"choices": [{"message": answer}]}, {"output": answer}):
+def test_random_responses_raise_only_the_typed_error(response: object) -> None:
+    for value in (response, {"choices": [{"message": response}]}, {"output": response}):
         with suppress(InvalidResponseError):
-            assert isinstance(parse_reply(given_), Reply)
+            assert isinstance(parse_reply(value), Reply)
 
 
 @given(st.lists(st.tuples(kinds, nonsense), max_size=6))
 def test_random_events_are_ignored_or_raise_the_typed_error(
     events: list[tuple[str, Any]],
 ) -> None:
-    folded = StreamAccumulator()
+    accumulator = StreamAccumulator()
     for kind, event in events:
         typed = event | {"type": kind} if isinstance(event, dict) else event
         with suppress(InvalidResponseError):
-            assert isinstance(folded.add(typed), str)
+            assert isinstance(accumulator.add(typed), str)
         with suppress(InvalidResponseError):
-            folded.reply()
+            accumulator.reply()

@@ -62,7 +62,7 @@ def roles(messages: list[Any]) -> str:
 
 
 def texts(message: Any) -> str:
-    return "\n".join(said for said in openai_chat.read_message(message, 0).words)
+    return "\n".join(word for word in openai_chat.read_message(message, 0).words)
 
 
 # Finding rules
@@ -134,7 +134,7 @@ ALTERNATING = {*MISTRALS, "gemma"}
 
 
 @pytest.mark.parametrize(
-    ("messages", "refused"),
+    ("messages", "rejected"),
     [
         ([HI, YES, AGAIN], set()),
         ([HI, AGAIN], ALTERNATING),
@@ -166,42 +166,44 @@ ALTERNATING = {*MISTRALS, "gemma"}
         ),
     ],
 )
-def test_rules_reject_what_real_templates_reject(messages: list[Raw], refused: set[str]) -> None:
+def test_rules_reject_what_real_templates_reject(messages: list[Raw], rejected: set[str]) -> None:
     found = {name for name in NAMES if find_violation(messages, find_rules(name))}
-    assert found - {"strict"} == refused
-    assert ("strict" in found) == bool(refused)
+    assert found - {"strict"} == rejected
+    assert ("strict" in found) == bool(rejected)
 
 
 # Adapting conversations
 
 
 def test_accepted_conversations_are_not_changed() -> None:
-    said = [system("s"), HI, calls("abcdefgh1"), result("abcdefgh1"), YES, AGAIN]
-    assert all(a is b for a, b in zip(apply_template(said, MISTRAL), said, strict=True))
+    messages = [system("s"), HI, calls("abcdefgh1"), result("abcdefgh1"), YES, AGAIN]
+    assert all(a is b for a, b in zip(apply_template(messages, MISTRAL), messages, strict=True))
 
 
 def test_adjacent_turns_of_one_role_are_merged() -> None:
-    said = [user("one"), user("two"), assistant("three"), assistant("four")]
-    assert apply_template(said, MISTRAL) == [user("one\n\ntwo"), assistant("three\n\nfour")]
+    messages = [user("one"), user("two"), assistant("three"), assistant("four")]
+    assert apply_template(messages, MISTRAL) == [user("one\n\ntwo"), assistant("three\n\nfour")]
 
 
 def test_text_before_a_call_joins_the_calling_turn() -> None:
-    said = [HI, assistant("let me see"), calls("abcdefgh1", content="now"), result("abcdefgh1")]
-    out = apply_template(said, MISTRAL)
+    messages = [HI, assistant("let me see"), calls("abcdefgh1", content="now"), result("abcdefgh1")]
+    out = apply_template(messages, MISTRAL)
     assert roles(out) == "uct"
     assert out[1] == calls("abcdefgh1", content="let me see\n\nnow")
 
 
 def test_parts_stay_parts() -> None:
-    said = [user([{"type": "text", "text": "look"}, IMAGE]), user("and say")]
-    assert apply_template(said, GEMMA) == [
+    messages = [user([{"type": "text", "text": "look"}, IMAGE]), user("and say")]
+    assert apply_template(messages, GEMMA) == [
         user([{"type": "text", "text": "look"}, IMAGE, {"type": "text", "text": "and say"}])
     ]
 
 
 def test_reserved_fields_stay() -> None:
-    said = [{**user("one"), "_pin": True}, {**user("two"), "_priority": 3}]
-    assert apply_template(said, MISTRAL) == [{**user("one\n\ntwo"), "_pin": True, "_priority": 3}]
+    messages = [{**user("one"), "_pin": True}, {**user("two"), "_priority": 3}]
+    assert apply_template(messages, MISTRAL) == [
+        {**user("one\n\ntwo"), "_pin": True, "_priority": 3}
+    ]
 
 
 def test_a_user_turn_is_inserted_before_a_leading_assistant_turn() -> None:
@@ -229,23 +231,23 @@ def test_a_required_user_turn_is_inserted() -> None:
 
 
 def test_leading_system_messages_are_merged() -> None:
-    said = [system("a"), {"role": "developer", "content": "b"}, HI]
-    assert apply_template(said, MISTRAL) == [system("a\n\nb"), HI]
+    messages = [system("a"), {"role": "developer", "content": "b"}, HI]
+    assert apply_template(messages, MISTRAL) == [system("a\n\nb"), HI]
 
 
 def test_a_later_system_message_becomes_a_user_turn() -> None:
-    said = [system("a"), HI, YES, system("be brief"), AGAIN]
+    messages = [system("a"), HI, YES, system("be brief"), AGAIN]
     turn = user("[system]\nbe brief")
-    assert apply_template(said, find_rules("qwen3.5")) == [system("a"), HI, YES, turn, AGAIN]
-    assert apply_template(said, MISTRAL)[-1] == user("[system]\nbe brief\n\nagain")
+    assert apply_template(messages, find_rules("qwen3.5")) == [system("a"), HI, YES, turn, AGAIN]
+    assert apply_template(messages, MISTRAL)[-1] == user("[system]\nbe brief\n\nagain")
 
 
 def test_a_system_message_within_a_step_moves_after_it() -> None:
-    said = [HI, STEP[0], system("note"), STEP[1]]
+    messages = [HI, STEP[0], system("note"), STEP[1]]
     turn = user("[system]\nnote")
-    assert apply_template(said, find_rules("qwen3.5")) == [HI, *STEP, turn]
-    assert apply_template(said, MISTRAL) == [HI, *STEP, assistant(INTERRUPTED), turn]
-    assert apply_template(said, LLAMA) == said
+    assert apply_template(messages, find_rules("qwen3.5")) == [HI, *STEP, turn]
+    assert apply_template(messages, MISTRAL) == [HI, *STEP, assistant(INTERRUPTED), turn]
+    assert apply_template(messages, LLAMA) == messages
 
 
 def test_without_a_system_role_its_text_precedes_the_first_user_text() -> None:
@@ -254,19 +256,19 @@ def test_without_a_system_role_its_text_precedes_the_first_user_text() -> None:
 
 
 def test_an_unknown_role_becomes_a_heading() -> None:
-    said = [HI, YES, {"role": "banana", "content": "peel"}]
-    assert apply_template(said, MISTRAL)[-1] == user("[banana]\npeel")
-    assert apply_template(said, LLAMA)[-1] is said[-1]
+    messages = [HI, YES, {"role": "banana", "content": "peel"}]
+    assert apply_template(messages, MISTRAL)[-1] == user("[banana]\npeel")
+    assert apply_template(messages, LLAMA)[-1] is messages[-1]
 
 
 def test_a_legacy_function_call_becomes_a_tool_call() -> None:
     legacy = {"name": "run", "arguments": '{"a": 1}'}
-    said = [
+    messages = [
         HI,
         {"role": "assistant", "content": None, "function_call": legacy},
         {"role": "function", "name": "run", "content": "done"},
     ]
-    out = apply_template(said, find_rules("gpt-oss"))
+    out = apply_template(messages, find_rules("gpt-oss"))
     assert out[1] == {
         "role": "assistant",
         "content": None,
@@ -277,19 +279,19 @@ def test_a_legacy_function_call_becomes_a_tool_call() -> None:
 
 @pytest.mark.parametrize("empty", [[], None])
 def test_an_empty_list_of_calls_is_no_call(empty: object) -> None:
-    said = [HI, {**YES, "tool_calls": empty}]
+    messages = [HI, {**YES, "tool_calls": empty}]
     for rules in (MISTRAL, LLAMA):
-        assert find_violation(said, rules)
-        assert apply_template(said, rules) == [HI, YES]
+        assert find_violation(messages, rules)
+        assert apply_template(messages, rules) == [HI, YES]
 
 
 # Steps
 
 
 def test_a_call_without_a_result_is_labeled() -> None:
-    said = [HI, calls("abcdefgh1", "abcdefgh2"), result("abcdefgh2"), user("STOP")]
-    assert apply_template(said, MISTRAL) == [
-        *said[:3],
+    messages = [HI, calls("abcdefgh1", "abcdefgh2"), result("abcdefgh2"), user("STOP")]
+    assert apply_template(messages, MISTRAL) == [
+        *messages[:3],
         result("abcdefgh1", NO_RESULT),
         assistant(INTERRUPTED),
         user("STOP"),
@@ -297,9 +299,9 @@ def test_a_call_without_a_result_is_labeled() -> None:
 
 
 def test_a_result_without_its_call_is_dropped() -> None:
-    said = [HI, *STEP, result("abcdefgh1", "twice"), YES, result("orphan")]
-    assert apply_template(said, MISTRAL) == [HI, *STEP, YES, user(RESULTS_ABOVE)]
-    assert apply_template(said, LLAMA) == said
+    messages = [HI, *STEP, result("abcdefgh1", "twice"), YES, result("orphan")]
+    assert apply_template(messages, MISTRAL) == [HI, *STEP, YES, user(RESULTS_ABOVE)]
+    assert apply_template(messages, LLAMA) == messages
 
 
 def test_an_emptied_conversation_gets_a_user_turn() -> None:
@@ -308,13 +310,13 @@ def test_an_emptied_conversation_gets_a_user_turn() -> None:
 
 
 def test_a_late_result_is_kept_after_an_orphan() -> None:
-    said = [HI, calls("abcdefgh1"), result("orphan"), result("abcdefgh1")]
-    assert apply_template(said, MISTRAL) == [HI, *STEP]
+    messages = [HI, calls("abcdefgh1"), result("orphan"), result("abcdefgh1")]
+    assert apply_template(messages, MISTRAL) == [HI, *STEP]
 
 
 def test_parallel_calls_become_sequential() -> None:
-    said = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A"), YES]
-    assert apply_template(said, LLAMA) == [
+    messages = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A"), YES]
+    assert apply_template(messages, LLAMA) == [
         HI,
         calls("a", content="both"),
         result("a", "A"),
@@ -325,8 +327,8 @@ def test_parallel_calls_become_sequential() -> None:
 
 
 def test_without_a_tool_role_a_step_becomes_text() -> None:
-    said = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A")]
-    out = apply_template(said, GEMMA)
+    messages = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A")]
+    out = apply_template(messages, GEMMA)
     assert out == [
         HI,
         assistant(
@@ -339,8 +341,8 @@ def test_without_a_tool_role_a_step_becomes_text() -> None:
 
 
 def test_a_folded_step_keeps_all_user_text() -> None:
-    said = [HI, calls("a", "b"), result("b", "B"), user("STOP"), result("a", "late")]
-    out = apply_template(said, GEMMA)
+    messages = [HI, calls("a", "b"), result("b", "B"), user("STOP"), result("a", "late")]
+    out = apply_template(messages, GEMMA)
     assert roles(out) == "uau"
     assert out[-1] == user("STOP")
     assert out[1]["content"].startswith(f'[tool: run]\n{{"command": "a"}}\n{NO_RESULT}\n\n')
@@ -350,8 +352,8 @@ def test_a_folded_step_keeps_all_user_text() -> None:
 def test_object_arguments_are_folded_as_json() -> None:
     calling = calls("a")
     calling["tool_calls"][0]["function"]["arguments"] = {"path": "é", "deep": [1]}
-    told = apply_template([HI, calling, result("a")], GEMMA)[1]["content"]
-    assert '\n{"path":"é","deep":[1]}\n' in told
+    content = apply_template([HI, calling, result("a")], GEMMA)[1]["content"]
+    assert '\n{"path":"é","deep":[1]}\n' in content
 
 
 def test_an_image_in_a_result_survives_folding() -> None:
@@ -366,19 +368,19 @@ def test_an_assistant_prefix_stays_last() -> None:
 
 
 def test_a_folded_step_with_a_reply_gets_no_closing_turn() -> None:
-    said = [HI, calls("a"), result("a"), YES, AGAIN]
-    assert roles(apply_template(said, GEMMA)) == "uau"
-    assert RESULTS_ABOVE not in json.dumps(apply_template(said, GEMMA))
+    messages = [HI, calls("a"), result("a"), YES, AGAIN]
+    assert roles(apply_template(messages, GEMMA)) == "uau"
+    assert RESULTS_ABOVE not in json.dumps(apply_template(messages, GEMMA))
 
 
 # Ids
 
 
 def test_nine_character_ids_are_stable() -> None:
-    said = [HI, calls("call_1", "abcdefgh1"), result("abcdefgh1"), result("call_1")]
-    out = apply_template(said, MISTRAL)
+    messages = [HI, calls("call_1", "abcdefgh1"), result("abcdefgh1"), result("call_1")]
+    out = apply_template(messages, MISTRAL)
     assert [each["id"] for each in out[1]["tool_calls"]] == ["uzL4sRTTW", "abcdefgh1"]
-    assert out[2] is said[2]
+    assert out[2] is messages[2]
     assert out[3]["tool_call_id"] == "uzL4sRTTW"
 
 
@@ -398,7 +400,7 @@ def test_colliding_ids_stay_unique() -> None:
 @st.composite
 def wild(draw: st.DrawFn) -> list[Raw]:
     """Histories with defects, including those that only a careless client sends."""
-    said = draw(histories())
+    messages = draw(histories())
     odd: st.SearchStrategy[Raw] = st.sampled_from(
         [
             {"role": "banana", "content": "peel"},
@@ -414,8 +416,8 @@ def wild(draw: st.DrawFn) -> list[Raw]:
         ]
     )
     for turn in draw(st.lists(odd, max_size=4)):
-        said.insert(draw(st.integers(0, len(said))), copy.deepcopy(turn))
-    return said
+        messages.insert(draw(st.integers(0, len(messages))), copy.deepcopy(turn))
+    return messages
 
 
 @st.composite
@@ -439,16 +441,18 @@ def any_rules(draw: st.DrawFn) -> TemplateRules:
 
 
 @given(wild(), any_rules())
-def test_adapted_conversations_are_accepted(said: list[Raw], rules: TemplateRules) -> None:
-    assert find_violation(apply_template(said, rules), rules) is None
+def test_adapted_conversations_are_accepted(messages: list[Raw], rules: TemplateRules) -> None:
+    assert find_violation(apply_template(messages, rules), rules) is None
 
 
 @given(wild(), any_rules())
-def test_adapting_is_idempotent_and_does_not_mutate(said: list[Raw], rules: TemplateRules) -> None:
-    before = copy.deepcopy(said)
-    out = apply_template(said, rules)
-    assert said == before
-    assert apply_template(said, rules) == out
+def test_adapting_is_idempotent_and_does_not_mutate(
+    messages: list[Raw], rules: TemplateRules
+) -> None:
+    before = copy.deepcopy(messages)
+    out = apply_template(messages, rules)
+    assert messages == before
+    assert apply_template(messages, rules) == out
     again = apply_template(out, rules)
     assert len(again) == len(out)
     assert all(a is b for a, b in zip(again, out, strict=True))
@@ -478,33 +482,37 @@ few = st.lists(
 def test_accepted_messages_are_the_same_objects(
     blocks: list[list[Raw]], rules: TemplateRules
 ) -> None:
-    said = [message for block in blocks for message in block]
-    out = apply_template(said, rules)
-    same = len(out) == len(said) and all(a is b for a, b in zip(out, said, strict=True))
-    assert same == (find_violation(said, rules) is None)
+    messages = [message for block in blocks for message in block]
+    out = apply_template(messages, rules)
+    same = len(out) == len(messages) and all(a is b for a, b in zip(out, messages, strict=True))
+    assert same == (find_violation(messages, rules) is None)
 
 
 @given(wild())
-def test_permissive_rules_change_nothing(said: list[Raw]) -> None:
-    assert find_violation(said, PERMISSIVE) is None
-    assert all(a is b for a, b in zip(apply_template(said, PERMISSIVE), said, strict=True))
+def test_permissive_rules_change_nothing(messages: list[Raw]) -> None:
+    assert find_violation(messages, PERMISSIVE) is None
+    assert all(a is b for a, b in zip(apply_template(messages, PERMISSIVE), messages, strict=True))
 
 
 @given(wild(), any_rules())
-def test_all_text_is_kept_in_order(said: list[Raw], rules: TemplateRules) -> None:
-    out = "\n".join(texts(each) for each in apply_template(said, rules) if each["role"] != "system")
+def test_all_text_is_kept_in_order(messages: list[Raw], rules: TemplateRules) -> None:
+    out = "\n".join(
+        texts(each) for each in apply_template(messages, rules) if each["role"] != "system"
+    )
     place = 0
-    for message in said:
+    for message in messages:
         if message["role"] in ("user", "assistant", "banana"):
             for words in openai_chat.read_message(message, 0).words:
                 place = out.index(words, place) + len(words)
 
 
 @given(wild(), any_rules())
-def test_system_texts_and_answered_results_are_kept(said: list[Raw], rules: TemplateRules) -> None:
-    out = json.dumps(apply_template(said, rules))
+def test_system_texts_and_answered_results_are_kept(
+    messages: list[Raw], rules: TemplateRules
+) -> None:
+    out = json.dumps(apply_template(messages, rules))
     history = History(counter_for("gpt-4o"))
-    for index, message in enumerate(read_messages({"messages": said}, CHAT)):
+    for index, message in enumerate(read_messages({"messages": messages}, CHAT)):
         history.extend([message])
         history.group()
         unit = history.unit_of[index]
@@ -518,12 +526,12 @@ def test_the_sent_prefix_is_stable_while_a_conversation_grows(
     more: list[Raw], rules: TemplateRules, data: st.DataObject
 ) -> None:
     """Only the last turn may change, by joined text, and a closing turn may vanish."""
-    said = [HI, *more]
+    messages = [HI, *more]
     history = History(counter_for("gpt-4o"))
-    history.extend(read_messages({"messages": said}, CHAT))
+    history.extend(read_messages({"messages": messages}, CHAT))
     history.group()
     end, _ = data.draw(st.sampled_from(history.request_points))
-    first, whole = apply_template(said[:end], rules), apply_template(said, rules)
+    first, whole = apply_template(messages[:end], rules), apply_template(messages, rules)
     settled = len(first) - (2 if first[-1] == user(RESULTS_ABOVE) else 1)
     assert whole[:settled] == first[:settled]
 
@@ -549,10 +557,10 @@ def total(counter: Counter, messages: list[Message]) -> int:
     return counter.overhead + sum(map(counter.message, messages))
 
 
-def whole_units(said: list[Raw], draw: st.DataObject) -> list[int]:
+def whole_units(messages: list[Raw], draw: st.DataObject) -> list[int]:
     """Return some units of a history, and all of its system turns."""
     history = History(counter_for("gpt-4o"))
-    history.extend(read_messages({"messages": said}, CHAT))
+    history.extend(read_messages({"messages": messages}, CHAT))
     history.group()
     kept = {unit for unit in range(len(history.units)) if draw.draw(st.booleans())}
     return [i for i, unit in enumerate(history.unit_of) if unit in kept or unit < 0]
@@ -560,9 +568,9 @@ def whole_units(said: list[Raw], draw: st.DataObject) -> list[int]:
 
 @given(wild(), any_rules(), st.sampled_from(COUNTERS), st.data())
 def test_adapted_messages_take_at_most_the_counted_tokens(
-    said: list[Raw], rules: TemplateRules, counter: Counter, data: st.DataObject
+    messages: list[Raw], rules: TemplateRules, counter: Counter, data: st.DataObject
 ) -> None:
-    kept = [said[index] for index in whole_units(said, data)]
+    kept = [messages[index] for index in whole_units(messages, data)]
     sent = read_messages({"messages": apply_template(kept, rules)}, CHAT)
     planned = read_messages({"messages": kept}, CHAT)
     assert total(counter, sent) <= total(wrap_counter(counter, rules), planned)
@@ -581,31 +589,31 @@ tricky = st.text(
 def test_texts_with_unusual_edges_take_at_most_the_counted_tokens(
     turns: list[tuple[str, str, str]], name: str, counter: Counter
 ) -> None:
-    said: list[Raw] = []
+    messages: list[Raw] = []
     for kind, first, second in turns:
         if kind == "c":
             calling = calls("a", content=first)
             calling["tool_calls"][0]["function"] = {"name": second[:3], "arguments": second}
-            said += [calling, result("a", first)]
+            messages += [calling, result("a", first)]
         else:
-            said.append({"u": user, "a": assistant, "s": system}[kind](first + second))
+            messages.append({"u": user, "a": assistant, "s": system}[kind](first + second))
     rules = find_rules(name)
-    sent = read_messages({"messages": apply_template(said, rules)}, CHAT)
-    planned = read_messages({"messages": said}, CHAT)
+    sent = read_messages({"messages": apply_template(messages, rules)}, CHAT)
+    planned = read_messages({"messages": messages}, CHAT)
     assert total(counter, sent) <= total(wrap_counter(counter, rules), planned)
 
 
 @given(histories(), any_rules(), st.sampled_from(COUNTERS), policies, limits)
 def test_a_plan_that_fits_still_fits_after_adapting(
-    said: list[Raw], rules: TemplateRules, counter: Counter, policy: str, limit: int
+    messages: list[Raw], rules: TemplateRules, counter: Counter, policy: str, limit: int
 ) -> None:
     planner = Planner(wrap_counter(counter, rules), Budget(limit, 0), resolve_policy(policy))
-    planner.extend(read_messages({"messages": said}, CHAT))
+    planner.extend(read_messages({"messages": messages}, CHAT))
     try:
         plan = planner.plan()
     except ContextOverflowError:
         return
-    sent = apply_template(openai_chat.apply_to_messages(said, plan), rules)
+    sent = apply_template(openai_chat.apply_to_messages(messages, plan), rules)
     assert find_violation(sent, rules) is None
     assert total(counter, read_messages({"messages": sent}, CHAT)) <= plan.tokens <= limit
 
@@ -618,11 +626,11 @@ def test_permissive_rules_add_no_tokens() -> None:
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_a_long_agent_run_is_not_overestimated_much(name: str) -> None:
     counter, rules = counter_for("gpt-4o"), find_rules(name)
-    said = [system(text(300)), user(text(40, 1))]
+    messages = [system(text(300)), user(text(40, 1))]
     for place in range(40):
-        said += [calls(f"call_{place}"), result(f"call_{place}", text(150, place))]
-    planned = read_messages({"messages": said}, CHAT)
-    sent = read_messages({"messages": apply_template(said, rules)}, CHAT)
+        messages += [calls(f"call_{place}"), result(f"call_{place}", text(150, place))]
+    planned = read_messages({"messages": messages}, CHAT)
+    sent = read_messages({"messages": apply_template(messages, rules)}, CHAT)
     assert total(wrap_counter(counter, rules), planned) <= 1.06 * total(counter, sent)
 
 

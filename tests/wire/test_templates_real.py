@@ -108,7 +108,7 @@ BANANA = [*history("u2 a2"), {"role": "banana", "content": "peel"}]
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "messages"),
     [
         ("mistral", history("u2 u2")),
         ("mistral", history("u2 a2 a2")),
@@ -128,20 +128,20 @@ BANANA = [*history("u2 a2"), {"role": "banana", "content": "peel"}]
     ],
 )
 def test_a_rejected_conversation_is_accepted_after_adapting(
-    llama_with: LlamaWith, name: str, said: list[Raw]
+    llama_with: LlamaWith, name: str, messages: list[Raw]
 ) -> None:
     server = llama_with(window=256, template=TEMPLATES[name])
-    status, complaint = render(server, said)
+    status, complaint = render(server, messages)
     assert status in (400, 500), complaint
-    status, prompt = render(server, apply_template(said, find_rules(name)))
+    status, prompt = render(server, apply_template(messages, find_rules(name)))
     assert status == 200, prompt
 
 
 def test_a_folded_step_reaches_the_model(llama_with: LlamaWith) -> None:
     server = llama_with(window=256, template=GEMMA)
-    said = history("s2 u2 cc5 r4 r3 u1")
-    _, prompt = render(server, apply_template(said, find_rules("gemma")))
-    words = [message["content"].strip() for message in said if message["content"]]
+    messages = history("s2 u2 cc5 r4 r3 u1")
+    _, prompt = render(server, apply_template(messages, find_rules("gemma")))
+    words = [message["content"].strip() for message in messages if message["content"]]
     assert prompt.startswith(f"<user>{words[0]} \n\n{words[1]}</><assistant>[tool: run]\n")
     assert prompt.endswith(f"[result]\n{words[3]}</><user>{words[4]}</>")
 
@@ -154,10 +154,10 @@ def test_every_adapted_conversation_is_accepted(
     llama_with: LlamaWith, name: str, blocks: list[str]
 ) -> None:
     # llama.cpp has rules of its own for a list that ends with the assistant, with any template.
-    said = history(" ".join([*blocks, "u2"]))
+    messages = history(" ".join([*blocks, "u2"]))
     server = llama_with(window=256, template=TEMPLATES[name])
-    status, prompt = render(server, apply_template(said, find_rules(name)))
+    status, prompt = render(server, apply_template(messages, find_rules(name)))
     assert status == 200, prompt
-    for message in said:
+    for message in messages:
         if message["role"] == "user":
             assert message["content"].strip() in prompt

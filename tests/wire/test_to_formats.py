@@ -22,14 +22,14 @@ from brim.wire.notes import CONVERSATION_CONTINUES, NO_RESULT
 from brim.wire.reply_parser import parse_reply
 from brim.wire.to_anthropic import add_cache_marks, find_message_index
 from tests.support.strategies import Raw, histories, history
-from tests.support.wire.bodies import PIXEL, anthropic_faults
+from tests.support.wire.bodies import PIXEL, find_anthropic_violations
 from tests.support.wire.replies import ANTHROPIC, BLOCKS, ITEMS, RESPONSE
 
 MARK = {"type": "ephemeral"}
 
 
 @cache
-def library_type(name: str) -> TypeAdapter[Any]:
+def find_library_type(name: str) -> TypeAdapter[Any]:
     """Return the validator of a parameter type of the provider's own library."""
     types: Any = openai.types.responses if name.startswith("Response") else anthropic.types
     return TypeAdapter(getattr(types, name))
@@ -50,7 +50,7 @@ def responses_body(messages: list[Raw], tools: Any = None, **options: Any) -> di
 # Properties of every history
 
 
-def sense(message: Message) -> bool:
+def has_content(message: Message) -> bool:
     """Whether a turn has anything that can be sent."""
     has_words = any(text.strip() for text in (*message.words, *message.extras))
     return has_words or bool(message.calls or message.media) or message.role == "tool"
@@ -76,8 +76,8 @@ def results(turns: list[Message]) -> list[tuple[Any, str]]:
         if turn.role == "assistant":
             waiting = {call.id: call.arguments for call in turn.calls}
         elif turn.role == "tool":
-            asked = json.loads(waiting[turn.answers], strict=False)
-            found.append((asked, "".join(text for text in turn.outputs if is_own(text))))
+            arguments = json.loads(waiting[turn.answers], strict=False)
+            found.append((arguments, "".join(text for text in turn.outputs if is_own(text))))
     return found
 
 
@@ -95,35 +95,39 @@ def is_own(text: str) -> bool:
 def test_every_history_becomes_a_valid_anthropic_body(messages: list[Raw]) -> None:
     before = copy.deepcopy(messages)
     body = messages_body(messages)
-    faults = [fault for fault in anthropic_faults(body) if fault]
-    assert not faults
+    violations = [violation for violation in find_anthropic_violations(body) if violation]
+    assert not violations
     assert messages == before
     if messages and body["messages"]:
         last = body["messages"][-1]
         assert last["role"] == "user" or last["content"][-1]["text"][-1].strip()
     for message in body["messages"]:
         for block in message["content"]:
-            library_type("ContentBlockParam").validate_python(block)
+            find_library_type("ContentBlockParam").validate_python(block)
 
 
 @given(histories(faults=False))
 def test_an_anthropic_body_has_all_the_text_of_the_chat(messages: list[Raw]) -> None:
-    chat = [turn for turn in read_messages({"messages": messages}, formats.CHAT) if sense(turn)]
+    chat = [
+        turn for turn in read_messages({"messages": messages}, formats.CHAT) if has_content(turn)
+    ]
     body = messages_body(messages)
     built = read_messages(body, formats.ANTHROPIC)
     assert calls(built) == calls(chat)
     assert results(built) == results(chat)
-    spoken = [text.rstrip() for text in words(built)]
-    assert spoken == [text.rstrip() for text in words(chat)]
+    built_words = [text.rstrip() for text in words(built)]
+    assert built_words == [text.rstrip() for text in words(chat)]
 
 
 @given(histories(faults=False, marks=False))
 def test_an_anthropic_body_keeps_the_order_of_roles(messages: list[Raw]) -> None:
     messages = [turn for turn in messages if turn["role"] not in ("system", "developer")]
-    chat = [turn for turn in read_messages({"messages": messages}, formats.CHAT) if sense(turn)]
+    chat = [
+        turn for turn in read_messages({"messages": messages}, formats.CHAT) if has_content(turn)
+    ]
     built = read_messages(messages_body(messages), formats.ANTHROPIC)
-    begun = ["user"] if chat and chat[0].role == "assistant" else []
-    assert roles(built) == begun + roles(chat)
+    opening = ["user"] if chat and chat[0].role == "assistant" else []
+    assert roles(built) == opening + roles(chat)
 
 
 @given(histories())
@@ -131,17 +135,17 @@ def test_every_history_becomes_a_valid_responses_body(messages: list[Raw]) -> No
     before = copy.deepcopy(messages)
     items = responses_body(messages)["input"]
     assert messages == before
-    called: list[str] = []
+    make_call: list[str] = []
     answered: list[str] = []
     for item in items:
-        library_type("ResponseInputItemParam").validate_python(item)
+        find_library_type("ResponseInputItemParam").validate_python(item)
         assert not any(key.startswith("_") for key in item)
         if item.get("type") == "function_call":
-            called.append(item["call_id"])
+            make_call.append(item["call_id"])
         elif item.get("type") == "function_call_output":
-            assert item["call_id"] in called
+            assert item["call_id"] in make_call
             answered.append(item["call_id"])
-    assert sorted(called) == sorted(answered) == sorted(set(called))
+    assert sorted(make_call) == sorted(answered) == sorted(set(make_call))
 
 
 @given(histories(faults=False))
@@ -156,18 +160,18 @@ def test_a_responses_body_has_all_the_text_of_the_chat(messages: list[Raw]) -> N
     assert calls(built) == calls(chat)
     assert results(built) == results(chat)
     assert words(built) == words(chat)
-    sensible = [turn for turn in chat if sense(turn)]
-    assert roles(built) == roles(sensible)
-    said = words(read_messages({"messages": messages[:head]}, formats.CHAT))
-    assert all(text in body.get("instructions", "") for text in said)
+    filled = [turn for turn in chat if has_content(turn)]
+    assert roles(built) == roles(filled)
+    system_texts = words(read_messages({"messages": messages[:head]}, formats.CHAT))
+    assert all(text in body.get("instructions", "") for text in system_texts)
 
 
 @given(histories())
 def test_a_longer_history_has_the_same_prefix(messages: list[Raw]) -> None:
     """Messages that were sent before do not change when others follow them."""
     whole = messages_body(messages)["messages"]
-    begun = messages_body(messages[: len(messages) // 2])["messages"]
-    assert begun[:-2] == whole[: max(len(begun) - 2, 0)]
+    prefix = messages_body(messages[: len(messages) // 2])["messages"]
+    assert prefix[:-2] == whole[: max(len(prefix) - 2, 0)]
 
 
 @given(histories(faults=False))
@@ -198,7 +202,7 @@ def test_a_built_body_is_detected_as_anthropic() -> None:
 def test_adjacent_turns_are_one_message_with_results_first() -> None:
     messages: list[Raw] = [
         {"role": "user", "content": "one"},
-        {"role": "assistant", "content": "a", "tool_calls": [called("x")]},
+        {"role": "assistant", "content": "a", "tool_calls": [make_call("x")]},
         {"role": "assistant", "content": "b"},
         {"role": "user", "content": "two"},
         {"role": "tool", "tool_call_id": "x", "content": "out"},
@@ -215,7 +219,7 @@ def test_adjacent_turns_are_one_message_with_results_first() -> None:
     ]
 
 
-def called(name: str, arguments: str = "{}", tool: str = "run") -> Raw:
+def make_call(name: str, arguments: str = "{}", tool: str = "run") -> Raw:
     return {"id": name, "type": "function", "function": {"name": tool, "arguments": arguments}}
 
 
@@ -230,7 +234,7 @@ def called(name: str, arguments: str = "{}", tool: str = "run") -> Raw:
     ],
 )
 def test_arguments_are_always_an_object(arguments: str, sent: Raw) -> None:
-    turn = {"role": "assistant", "content": None, "tool_calls": [called("x", arguments)]}
+    turn = {"role": "assistant", "content": None, "tool_calls": [make_call("x", arguments)]}
     block = messages_body([turn])["messages"][1]["content"][0]
     assert block == {"type": "tool_use", "id": "x", "name": "run", "input": sent}
     item = responses_body([turn])["input"][0]
@@ -240,7 +244,7 @@ def test_arguments_are_always_an_object(arguments: str, sent: Raw) -> None:
 def test_only_invalid_ids_are_changed() -> None:
     def step(name: str) -> list[Raw]:
         return [
-            {"role": "assistant", "content": None, "tool_calls": [called(name, tool="a.b")]},
+            {"role": "assistant", "content": None, "tool_calls": [make_call(name, tool="a.b")]},
             {"role": "tool", "tool_call_id": name, "content": "out"},
         ]
 
@@ -262,7 +266,7 @@ def test_only_invalid_ids_are_changed() -> None:
 def test_open_calls_and_orphaned_results_become_text() -> None:
     messages: list[Raw] = [
         {"role": "user", "content": "go"},
-        {"role": "assistant", "content": None, "tool_calls": [called("x"), called("y")]},
+        {"role": "assistant", "content": None, "tool_calls": [make_call("x"), make_call("y")]},
         {"role": "tool", "tool_call_id": "y", "content": "out"},
         {"role": "tool", "tool_call_id": "z", "content": "lost"},
     ]
@@ -334,7 +338,7 @@ def test_parts_are_converted_or_become_text(part: Raw, block: Raw, item: Raw) ->
     messages = [{"role": "user", "content": [part]}]
     assert messages_body(messages)["messages"][0]["content"] == [block]
     assert responses_body(messages)["input"][0]["content"] == [item]
-    library_type("ContentBlockParam").validate_python(block)
+    find_library_type("ContentBlockParam").validate_python(block)
 
 
 def test_names_of_speakers_are_kept() -> None:
@@ -367,7 +371,7 @@ def test_tools_are_converted() -> None:
         native,
         {"name": "bare", "input_schema": {"type": "object"}},
     ]
-    library_type("ToolParam").validate_python(tools[0])
+    find_library_type("ToolParam").validate_python(tools[0])
     search = {"type": "web_search"}
     custom = {"type": "custom", "custom": {"name": "sql"}}
     assert responses_body([], tools=[TOOL, search, custom])["tools"] == [
@@ -380,13 +384,13 @@ def test_tools_are_converted() -> None:
 # Turns that came from the provider
 
 
-def turn_of(answer: Raw) -> Raw:
-    return dict(parse_reply(answer).message)
+def turn_of(response: Raw) -> Raw:
+    return dict(parse_reply(response).message)
 
 
 def anthropic_blocks(turn: Raw) -> list[Raw]:
-    given_: list[Raw] = [{"role": "user", "content": "go"}, turn]
-    blocks: list[Raw] = messages_body(given_)["messages"][1]["content"]
+    messages: list[Raw] = [{"role": "user", "content": "go"}, turn]
+    blocks: list[Raw] = messages_body(messages)["messages"][1]["content"]
     return blocks
 
 
@@ -424,7 +428,7 @@ def test_changed_text_replaces_the_blocks() -> None:
 
 
 def test_changed_calls_replace_the_blocks() -> None:
-    turn = turn_of(ANTHROPIC) | {"tool_calls": [called("toolu_1", '{"path": "z"}', "read")]}
+    turn = turn_of(ANTHROPIC) | {"tool_calls": [make_call("toolu_1", '{"path": "z"}', "read")]}
     assert anthropic_blocks(turn)[-1] == BLOCKS[3] | {"input": {"path": "z"}}
     assert anthropic_blocks(turn | {"tool_calls": []}) == BLOCKS[:3]
 
@@ -447,8 +451,8 @@ def test_blocks_of_server_side_tools_are_sent_back() -> None:
 
 
 def responses_items(turn: Raw, **options: Any) -> list[Raw]:
-    given_: list[Raw] = [{"role": "user", "content": "go"}, turn]
-    items: list[Raw] = responses_body(given_, **options)["input"]
+    messages: list[Raw] = [{"role": "user", "content": "go"}, turn]
+    items: list[Raw] = responses_body(messages, **options)["input"]
     assert items[-1]["output"] == NO_RESULT
     return items[1:-1]
 
@@ -603,5 +607,5 @@ def test_adding_marks_changes_nothing_else(messages: list[Raw], frontier: int) -
     body = messages_body(messages, tools=[TOOL])
     out = add_cache_marks(body, frontier)
     assert len(marked(out)) <= 4
-    assert not anthropic_faults(out)
+    assert not find_anthropic_violations(out)
     assert read_messages(out, formats.ANTHROPIC) == read_messages(body, formats.ANTHROPIC)

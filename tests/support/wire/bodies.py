@@ -141,12 +141,12 @@ def anthropic_bodies(draw: st.DrawFn) -> Raw:
         messages.append({"role": "assistant", "content": content} | draw(own_fields()))
         results: list[Raw] = [draw(result_blocks(name)) for name in draw(st.permutations(calls))]
         if not calls or draw(rarely):
-            answer: Any = results + draw(user_contents())
+            user_content: Any = results + draw(user_contents())
             if not calls and draw(st.booleans()):
-                answer = draw(texts())
+                user_content = draw(texts())
         else:
-            answer = results
-        messages.append({"role": "user", "content": answer} | draw(own_fields()))
+            user_content = results
+        messages.append({"role": "user", "content": user_content} | draw(own_fields()))
     body: Raw = {"max_tokens": 1, "messages": messages, "anthropic_version": "2023-06-01"}
     if draw(st.booleans()):
         system = st.one_of(texts(), st.lists(text_blocks(), min_size=1, max_size=2))
@@ -154,9 +154,9 @@ def anthropic_bodies(draw: st.DrawFn) -> Raw:
     return body
 
 
-def anthropic_faults(body: Any) -> list[str]:
+def find_anthropic_violations(body: Any) -> list[str]:
     """Return why the Messages API would reject a body."""
-    faults: list[str] = []
+    violations: list[str] = []
     waiting: list[str] = []
     served: set[str] = set()
     before = "assistant"
@@ -165,39 +165,41 @@ def anthropic_faults(body: Any) -> list[str]:
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
         if role == before:
-            faults.append(f"{number}: roles must alternate")
+            violations.append(f"{number}: roles must alternate")
         if not content:
-            faults.append(f"{number}: empty content")
+            violations.append(f"{number}: empty content")
         if any(key.startswith("_") for part in (message, *content) for key in part):
-            faults.append(f"{number}: a private field")
+            violations.append(f"{number}: a private field")
         results = [block for block in content if block["type"] == "tool_result"]
         if content[: len(results)] != results:
-            faults.append(f"{number}: results must come first")
+            violations.append(f"{number}: results must come first")
         if sorted(block["tool_use_id"] for block in results) != sorted(waiting):
-            faults.append(f"{number}: calls {waiting} and their results do not match")
+            violations.append(f"{number}: calls {waiting} and their results do not match")
         for block in content:
-            faults += [f"{number}: {fault}" for fault in _block_faults(block, served)]
+            violations += [
+                f"{number}: {violation}" for violation in _find_block_violations(block, served)
+            ]
         waiting = [block["id"] for block in content if block["type"] == "tool_use"]
         if waiting and role == "user":
-            faults.append(f"{number}: a user calls a tool")
+            violations.append(f"{number}: a user calls a tool")
         before = role
-    return faults + ["calls at the end"] * bool(waiting)
+    return violations + ["calls at the end"] * bool(waiting)
 
 
-def _block_faults(block: Raw, served: set[str]) -> list[str]:
-    faults: list[str] = []
+def _find_block_violations(block: Raw, served: set[str]) -> list[str]:
+    violations: list[str] = []
     match block:
         case {"type": "text", "text": ""}:
-            faults.append("an empty text")
+            violations.append("an empty text")
         case {"type": "tool_result", "is_error": True} if not block.get("content"):
-            faults.append("an error without content")
+            violations.append("an error without content")
         case {"type": "server_tool_use", "id": name}:
             served.add(name)
         case {"type": "web_search_tool_result", "tool_use_id": name} if name not in served:
-            faults.append("a server's result without its call")
+            violations.append("a server's result without its call")
         case {"type": "tool_result", "content": [*parts]}:
-            faults += ["an empty text in a result" for part in parts if part.get("text") == ""]
-    return faults
+            violations += ["an empty text in a result" for part in parts if part.get("text") == ""]
+    return violations
 
 
 # Responses
@@ -207,7 +209,7 @@ def _block_faults(block: Raw, served: set[str]) -> list[str]:
 def input_parts(draw: st.DrawFn) -> Raw:
     return draw(
         st.one_of(
-            texts().map(lambda said: {"type": "input_text", "text": said}),
+            texts().map(lambda text: {"type": "input_text", "text": text}),
             st.sampled_from(
                 (
                     {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"},
@@ -308,36 +310,36 @@ def _is_note(item: Raw) -> bool:
     return "'[brim: " in str(item["content"])
 
 
-def responses_faults(body: Any) -> list[str]:
+def find_responses_violations(body: Any) -> list[str]:
     """Return why the Responses API would reject a body, or a model misread it."""
-    faults: list[str] = []
+    violations: list[str] = []
     waiting: list[str] = []
     items = body["input"]
-    spoken = [item for item in items if item.get("role") != "developer"]
-    if spoken and spoken[0].get("role") != "user":
-        faults.append("the first turn is not a user's")
-    for number, item in enumerate(spoken):
+    turns = [item for item in items if item.get("role") != "developer"]
+    if turns and turns[0].get("role") != "user":
+        violations.append("the first turn is not a user's")
+    for number, item in enumerate(turns):
         kind = item.get("type", "message")
-        following = spoken[number + 1] if number + 1 < len(spoken) else {"role": "user"}
+        following = turns[number + 1] if number + 1 < len(turns) else {"role": "user"}
         if any(key.startswith("_") for key in item):
-            faults.append(f"{number}: a private field")
+            violations.append(f"{number}: a private field")
         if kind == "reasoning" and (
             following.get("role") == "user" or following["type"].endswith("_output")
         ):
-            faults.append(f"{number}: reasoning without the item after it")
+            violations.append(f"{number}: reasoning without the item after it")
         if kind.endswith("_output"):
             if item["call_id"] not in waiting:
-                faults.append(f"{number}: an output without its call")
+                violations.append(f"{number}: an output without its call")
             else:
                 waiting.remove(item["call_id"])
         elif item.get("call_id"):
             waiting.append(item["call_id"])
         elif item.get("role") == "user":
-            faults += [f"{number}: calls without output"] * bool(waiting)
+            violations += [f"{number}: calls without output"] * bool(waiting)
             waiting = []
-            if following.get("role") == "user" and number + 1 < len(spoken) and not _is_note(item):
-                faults.append(f"{number}: two users meet")
-    return faults + ["calls without output at the end"] * bool(waiting)
+            if following.get("role") == "user" and number + 1 < len(turns) and not _is_note(item):
+                violations.append(f"{number}: two users meet")
+    return violations + ["calls without output at the end"] * bool(waiting)
 
 
 # Invalid bodies

@@ -108,7 +108,7 @@ class _Checker:
     def _ids(self, ids: Iterable[object]) -> str | None:
         if self.rules.ids == "any":
             return None
-        wrong = [
+        invalid = [
             name for name in ids if not isinstance(name, str) or not NINE_CHARACTERS.fullmatch(name)
         ]
-        return f"an id that is not nine letters and digits: {wrong[0]}" if wrong else None
+        return f"an id that is not nine letters and digits: {invalid[0]}" if invalid else None

@@ -11,7 +11,7 @@ from tests.support.strategies import Raw
 MODEL = "gpt-4o"
 
 
-def cut(body: Raw, *edits: Pass, notes: bool = False) -> brim.Request:
+def trim_body(body: Raw, *edits: Pass, notes: bool = False) -> brim.Request:
     """Return a body to which just these passes were applied; they must make it smaller."""
     total = int(brim.count(body, model=MODEL))
 
@@ -25,21 +25,21 @@ def cut(body: Raw, *edits: Pass, notes: bool = False) -> brim.Request:
     return request
 
 
-def drop(first: int, last: int | None = None) -> Pass:
+def drop_units(first: int, last: int | None = None) -> Pass:
     """Drop units: the first one, or all from the first to the last."""
     return lambda draft: draft.drop(first, (first if last is None else last) + 1, "by hand")
 
 
-def output(index: int, said: str) -> Pass:
+def output(index: int, text: str) -> Pass:
     """Replace the output of a turn."""
 
     def edit(draft: Draft) -> None:
-        assert draft.replace_outputs(index, said, "masked", "by hand")
+        assert draft.replace_outputs(index, text, "masked", "by hand")
 
     return edit
 
 
-def thoughtless(index: int) -> Pass:
+def drop_thinking(index: int) -> Pass:
     def edit(draft: Draft) -> None:
         assert draft.change(index, draft.message(index).without_thinking(), "clipped", "by hand")
 
