@@ -57,7 +57,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
 
 def check_account_store(config: Config, environment: Mapping[str, str]) -> CheckResult:
     """Check that the gateway's account store opens; a missing file is not created."""
-    from brim.cli.accounts import AccountSnapshot, run_with_store
+    from brim.cli.accounts import run_with_store
     from brim.gateway.accounts import create_store, file_path, redact_address
     from brim.shell.setup import CheckResult
     from brim.storage import state_folder
@@ -67,7 +67,8 @@ def check_account_store(config: Config, environment: Mapping[str, str]) -> Check
     try:
         if file is not None and not file.exists():
             return CheckResult(name, "ok", f"{place} will be created with the first key")
-        snapshot = run_with_store(create_store(store, folder), AccountSnapshot.of)
+        keys = run_with_store(create_store(store, folder), lambda accounts: accounts.keys())
     except (BrimError, OSError) as error:
         return CheckResult(name, "bad", str(error), "set gateway.store to another address")
-    return CheckResult(name, "ok", f"{place} opens; active keys: {len(snapshot.active):,}")
+    active = sum(key.revoked is None for key in keys)
+    return CheckResult(name, "ok", f"{place} opens; active keys: {active:,}")

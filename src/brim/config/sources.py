@@ -98,17 +98,15 @@ class SettingsSource:
                 key, f"{format_key(key)} must be a list of tables, not {abbreviate(value)}"
             )
             return
-        rows = SettingsSource(self.where)
         made = []
         for index, row in enumerate(value):
-            before = len(rows.problems)
-            rows.take(node.inner, (*key, index), row)
-            if len(rows.problems) > before:
-                continue
-            made.append(build(node.inner, (*key, index), rows.settings))
-            if problem := made[-1].find_problem():
-                rows.add_problem((*key, index), f"{format_key((*key, index))} {problem}")
-        self.problems += rows.problems
+            below, source = (*key, index), SettingsSource(self.where)
+            source.take(node.inner, below, row)
+            self.problems += source.problems
+            if not source.problems:
+                made.append(build(node.inner, below, source.settings))
+                if problem := made[-1].find_problem():
+                    self.add_problem(below, f"{format_key(below)} {problem}")
         self.settings[key] = Setting(tuple(made), self.where(key))
 
 
