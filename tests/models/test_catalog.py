@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
-from brim.models.catalog import model, models
-from brim.models.names import NameIndex, candidate_names
+from brim.models.catalog import NameIndex, candidate_names, model, models
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,91 @@
-"""The model catalog: context, input and output sizes, from `data/models.toml`.
+"""Model names and the model catalog: context, input and output sizes, from `data/models.toml`.
 
-The file is read on first use. `names.py` resolves the many names of a model.
+A model has many names (`openai/gpt-4o`, `openai:gpt-4o`, `gpt-4o-2024-08-06`, `gpt-4o.gguf`). The
+catalog, tokenizers and template rules are all found by the rules of `NameIndex`.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Generic, TypeVar
 
-from brim.models.names import NameIndex
+from brim.errors import InputError
+
+T = TypeVar("T")
+
+_PROVIDERS = re.compile(r"\A(?:[a-z]+\.)+(?=[a-z])")
+"""Amazon's prefix of region and vendor: `us.anthropic.claude-…`."""
+_TUNED = re.compile(r"\Aft:")
+_FILE = re.compile(r"(?:[-.](?:i?q\d[^-./]*|b?fp?\d+))?\.(?:gguf|ggml|bin|safetensors)\Z")
+_SEPARATORS = re.compile(r"[._ ]+")
+_NEXT_VERSION = re.compile(r"-\d{1,2}(?![0-9a-z])")
+"""A version number, which makes it another model; a date or a parameter count does not."""
+
+
+def candidate_names(name: str) -> list[str]:
+    """Return the normalized names that a model's name may mean, longest first.
+
+    Letters are lower case and separators are hyphens, so that `claude-opus-4.6` and
+    `claude-opus-4-6` are the same name. Folders, providers, tags and file endings are removed.
+    """
+    full = name.strip().lower().replace("\\", "/").rstrip("/")
+    found: dict[str, None] = {}
+    while True:
+        bare = _FILE.sub("", _TUNED.sub("", full))
+        before, _, after = bare.partition(":")  # provider:name or name:tag
+        for candidate in (bare, after, after.partition(":")[0], before):
+            found.setdefault(_SEPARATORS.sub("-", candidate))
+            found.setdefault(_SEPARATORS.sub("-", _PROVIDERS.sub("", candidate)))
+        _, slash, full = full.partition("/")
+        if not slash:
+            return [candidate for candidate in found if candidate]
+
+
+class NameIndex(Generic[T]):
+    """Values by model name: the exact name first, then its longest prefix."""
+
+    def __init__(self, *, versions: bool) -> None:
+        self._versions = versions
+        self._entries: dict[str, T] = {}
+
+    def add(self, name: str, value: T) -> None:
+        """Add a value, replacing an earlier one of the same name."""
+        normalized = _SEPARATORS.sub("-", name.strip().lower())
+        if not normalized:
+            raise InputError("The model name is empty.")
+        self._entries[normalized] = value
+
+    def find(self, name: str) -> T | None:
+        """Return the value of a name; None if there is none.
+
+        A prefix ends at a word boundary: `gpt` does not match `gptfoo`. With `versions`, a prefix
+        also matches later versions (`gpt-5` matches `gpt-5.9`).
+        """
+        if not self._entries:
+            return None
+        found = candidate_names(name)
+        for candidate in found:
+            if candidate in self._entries:
+                return self._entries[candidate]
+        prefixes = [prefix for candidate in found for prefix in self._prefixes(candidate)]
+        return self._entries[max(prefixes, key=len)] if prefixes else None
+
+    def values(self) -> Iterable[T]:
+        return self._entries.values()
+
+    def _prefixes(self, candidate: str) -> Iterator[str]:
+        for end in range(len(candidate) - 1, 0, -1):
+            if candidate[end].isalnum() or candidate[:end] not in self._entries:
+                continue
+            if not self._versions and _NEXT_VERSION.match(candidate, end):
+                return  # a shorter prefix matches even less
+            yield candidate[:end]
+
+
+# The catalog
 
 
 @dataclass(frozen=True, slots=True)

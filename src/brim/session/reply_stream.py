@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from brim.errors import InvalidResponseError
 from brim.wire.reply import Reply
-from brim.wire.reply_parser import has_valid_arguments, parse_reply
+from brim.wire.reply_parser import is_json, parse_reply
 from brim.wire.streams import StreamAccumulator
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class _ReplyStream:
         stream, reply = self._accumulator, self._accumulator.reply()
         if has_ended and not stream.is_answer:
             raise InvalidResponseError("The stream ended without a reply.", stream.error)
-        is_complete = has_ended and stream.error is None and has_valid_arguments(reply)
+        has_valid_calls = all(is_json(call.arguments) for call in reply.calls)
+        is_complete = has_ended and stream.error is None and has_valid_calls
         self._record(reply, stream.is_whole or is_complete)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from brim.models.names import NameIndex
+from brim.models.catalog import NameIndex
 
 if TYPE_CHECKING:
     from brim.tokens import Tokenizer

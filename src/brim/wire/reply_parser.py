@@ -351,11 +351,6 @@ def _require_mapping(value: object, what: str) -> Part:
     return value
 
 
-def has_valid_arguments(reply: Reply) -> bool:
-    """Whether all arguments are valid JSON; those of an interrupted stream may not be."""
-    return all(is_json(call.arguments) for call in reply.calls)
-
-
 def _error_message(error: Part) -> str:
     message = error.get("message")
     return message if isinstance(message, str) and message else to_text(error)

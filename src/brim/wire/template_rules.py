@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 from brim.errors import InputError
-from brim.models.names import NameIndex
+from brim.models.catalog import NameIndex
 
 Raw: TypeAlias = Mapping[str, Any]
 
