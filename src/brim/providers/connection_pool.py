@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from brim.errors import InputError
 from brim.providers.http_connection import (
     BrokenConnectionError,
     HttpConnection,
@@ -26,6 +29,8 @@ IDLE_SECONDS: Final = 15.0
 """How long an unused connection is kept."""
 HAPPY_EYEBALLS_SECONDS: Final = 0.25
 """Delay before the next address of a host is tried concurrently."""
+CLOSE_SECONDS: Final = 2.0
+"""How long the interpreter waits for connections to close when it exits."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -63,7 +68,7 @@ class Origin(NamedTuple):
 
 
 class ConnectionPool:
-    """The connections to one server."""
+    """The connections to one server; they belong to the event loop that creates the pool."""
 
     def __init__(
         self,
@@ -79,10 +84,16 @@ class ConnectionPool:
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
         self._ssl_context = ssl_context
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         self._open: set[HttpConnection] = set()
         self._idle: dict[HttpConnection, asyncio.TimerHandle] = {}
         """Unused connections and the timers that close them, oldest first."""
         self.is_closed = False
+
+    @property
+    def belongs_to_running_loop(self) -> bool:
+        return self._loop is asyncio.get_running_loop()
 
     @property
     def has_idle(self) -> bool:
@@ -120,7 +131,9 @@ class ConnectionPool:
         return is_broken and not self.is_closed and connection.was_stale()
 
     async def close(self) -> None:
-        """Close all connections immediately."""
+        """Close all connections immediately, unless they are those of the parent process."""
+        if self._process != os.getpid():
+            return
         self.is_closed = True
         connections = list(self._open)
         for connection in connections:
@@ -128,14 +141,37 @@ class ConnectionPool:
         if connections:
             await asyncio.wait([connection.closed for connection in connections])
 
+    def close_from_any_thread(self) -> None:
+        """Close a pool that its owner has not closed, while its loop still runs."""
+        is_inherited = self._process != os.getpid()
+        if self.is_closed or is_inherited or not self._loop.is_running():
+            return
+        closing = asyncio.run_coroutine_threadsafe(self.close(), self._loop)
+        try:
+            is_inside = self.belongs_to_running_loop
+        except RuntimeError:
+            is_inside = False
+        if not is_inside:
+            with suppress(TimeoutError):
+                closing.result(CLOSE_SECONDS)
+
+    def abandon(self) -> None:
+        """Give up connections without closing them. Raise InputError if their loop still runs."""
+        if self._process != os.getpid():
+            _INHERITED.append(self)
+        elif self._loop.is_running():
+            raise InputError(
+                "This connection belongs to another event loop, which is still running. "
+                "Create one connection per event loop."
+            )
+
     def _keep(self, connection: HttpConnection) -> None:
         """Keep a connection for the next request."""
         if self.is_closed:
             connection.abort()
         if not connection.is_open:
             return
-        loop = asyncio.get_running_loop()
-        self._idle[connection] = loop.call_later(IDLE_SECONDS, connection.abort)
+        self._idle[connection] = self._loop.call_later(IDLE_SECONDS, connection.abort)
 
     def _forget(self, connection: HttpConnection) -> None:
         self._open.discard(connection)
@@ -164,7 +200,7 @@ class ConnectionPool:
     async def _open_connection(self) -> HttpConnection:
         import aiohappyeyeballs  # here: without the extra, `http_connection` says what to install
 
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         first = self._origin if self._proxy is None else Origin.parse(self._proxy.url)
         addresses = await loop.getaddrinfo(first.host, first.port, type=socket.SOCK_STREAM)
         opened = await aiohappyeyeballs.start_connection(
@@ -206,12 +242,16 @@ class ConnectionPool:
     async def _start_tls(self, connection: HttpConnection, status: int) -> None:
         if status != 200:
             raise OSError(f"the proxy answered {status}")
-        loop, transport = asyncio.get_running_loop(), connection.transport
+        transport = connection.transport
         if transport is None or self._ssl_context is None:
             raise BrokenConnectionError
-        secure = await loop.start_tls(
+        secure = await self._loop.start_tls(
             transport, connection, self._ssl_context, server_hostname=self._origin.host
         )
         if secure is None:
             raise BrokenConnectionError
         connection.connection_made(secure)
+
+
+_INHERITED: Final[list[ConnectionPool]] = []
+"""Pools of the parent process: closing them after a fork would close the parent's connections."""

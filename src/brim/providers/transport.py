@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import ssl
 import weakref
@@ -51,16 +50,11 @@ MAX_RETRY_AFTER = 60.0
 CONNECT_SECONDS = 10.0
 DRAIN_SECONDS = 0.2
 """How long to wait for the end of a stream after its last event, to reuse the connection."""
-CLOSE_SECONDS = 2.0
-"""How long the interpreter waits for connections to close when it exits."""
 ANTHROPIC_VERSION = "2023-06-01"
 _METHODS_WITH_BODY: Final = ("POST", "PUT", "PATCH")
 """Methods that always send a `Content-Length`."""
 _UNQUOTED: Final = "%/?:@&=+$,;!*'()[]~"
 """Reserved characters of a path and query, and `%` of those that are quoted already."""
-
-_INHERITED: Final[list[ConnectionPool]] = []
-"""Pools of the parent process: closing them after a fork would close the parent's connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +79,6 @@ class Transport:
         self.endpoint = endpoint
         self._sleep = sleep
         self._pool: ConnectionPool | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = 0
         self._first_headers: Sequence[Header] = ()
         """The headers at the beginning of every request: `Host`, and those for a proxy."""
         self._target_prefix = ""
@@ -104,14 +96,12 @@ class Transport:
         pool, self._pool = self._pool, None
         if self._finalizer is not None:
             self._finalizer.detach()
-        if pool is not None and self._process == os.getpid():
+        if pool is not None:
             await pool.close()
 
-    async def get(
-        self, path: str, *, timeout: float | None = None, retries: int | None = None
-    ) -> Any:
+    async def get(self, path: str) -> Any:
         """Return the JSON at a path."""
-        return (await self.request_json("GET", path, timeout=timeout, retries=retries)).body
+        return (await self.request_json("GET", path)).body
 
     async def post(self, path: str, body: RequestBody) -> dict[str, Any]:
         """Return the response to a request; an error with status 200 is raised too."""
@@ -162,7 +152,7 @@ class Transport:
         has_length = data is not None or method in _METHODS_WITH_BODY
         size = len(data or b"") if has_length else None
         try:
-            pool = await self._get_pool()
+            pool = self._get_pool()
             sent = [*self._first_headers, *headers]
             head = encode_request_head(method, self._target(path), sent, size)
             return await pool.request(head, data, state, is_bodiless=method == "HEAD")
@@ -301,20 +291,12 @@ class Transport:
         target = (self._target_prefix + path).partition("#")[0].removesuffix("?")
         return target if target.isascii() else quote(target, safe=_UNQUOTED)
 
-    async def _get_pool(self) -> ConnectionPool:
+    def _get_pool(self) -> ConnectionPool:
         """Return the pool of this event loop; the pool of a loop that has ended is abandoned."""
-        pool, loop = self._pool, asyncio.get_running_loop()
-        if pool is None:
-            return self._open_pool()
-        if self._loop is loop:
-            return pool
-        if self._process != os.getpid():
-            _INHERITED.append(pool)
-        elif self._loop is not None and self._loop.is_running():
-            raise InputError(
-                "This connection belongs to another event loop, which is still running. "
-                "Create one connection per event loop."
-            )
+        if self._pool is not None:
+            if self._pool.belongs_to_running_loop:
+                return self._pool
+            self._pool.abandon()
         if self._finalizer is not None:
             self._finalizer.detach()
         return self._open_pool()
@@ -337,9 +319,7 @@ class Transport:
             read_seconds=endpoint.timeout,
             ssl_context=create_ssl_context() if needs_tls else None,
         )
-        self._loop = loop = asyncio.get_running_loop()
-        self._process = os.getpid()
-        self._finalizer = weakref.finalize(self, _close_abandoned, self._pool, loop)
+        self._finalizer = weakref.finalize(self, self._pool.close_from_any_thread)
         return self._pool
 
     async def read_all(
@@ -491,20 +471,6 @@ def retry_delay(error: ProviderError, attempt: int) -> float | None:
         return error.retry_after if error.retry_after <= MAX_RETRY_AFTER else None
     delay: float = min(MAX_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2**attempt)
     return delay * random.uniform(0.75, 1.25)
-
-
-def _close_abandoned(pool: ConnectionPool, loop: asyncio.AbstractEventLoop) -> None:
-    """Close the pool of a transport that was not closed; its loop runs in another thread."""
-    if pool.is_closed or not loop.is_running():
-        return
-    closing = asyncio.run_coroutine_threadsafe(pool.close(), loop)
-    try:
-        is_inside = asyncio.get_running_loop() is loop
-    except RuntimeError:
-        is_inside = False
-    if not is_inside:
-        with suppress(TimeoutError):
-            closing.result(CLOSE_SECONDS)
 
 
 def _is_plain_http(error: ssl.SSLError) -> bool:
