@@ -115,6 +115,15 @@ def test_receive_accepts_a_response_of_the_openai_library() -> None:
     assert chat.usage == Usage(input=30, output=4)
 
 
+def test_encrypted_reasoning_is_requested_if_the_server_stores_nothing() -> None:
+    chat = brim.Session("gpt-5-mini", format="responses")
+    chat.user("go")
+    request = chat.request(store=False)
+    assert request["store"] is False
+    assert request["include"] == ["reasoning.encrypted_content"]
+    assert "include" not in chat.request()
+
+
 def test_receive_accepts_json_and_rejects_other_values() -> None:
     chat = session()
     chat.user("hi")
