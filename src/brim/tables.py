@@ -58,19 +58,14 @@ def _format_sentences(cells: Iterable[Sequence[str]], width: int) -> list[str]:
     return [line for row in rows for line in fill_lines(row, width, "  ")]
 
 
-def choose_columns(
-    sizes: Sequence[int], width: int | None, drop_order: Iterable[int]
-) -> tuple[list[int], int]:
-    """Return the columns that fit, and by how much they are too wide if no more can be dropped."""
+def choose_columns(sizes: Sequence[int], width: int, drop_order: Iterable[int]) -> list[int]:
+    """Return the columns that fit, and always those that are not in `drop_order`."""
     chosen = list(range(len(sizes)))
-    dropped = iter(drop_order)
-    while width is not None:
-        excess = sum(sizes[place] + GAP for place in chosen) - GAP - width
-        place = next(dropped, None) if excess > 0 else None
-        if place is None:
-            return chosen, max(0, excess)
+    for place in drop_order:
+        if sum(sizes[each] + GAP for each in chosen) - GAP <= width:
+            break
         chosen.remove(place)
-    return chosen, 0
+    return chosen
 
 
 def apportion(total: int, weights: Sequence[int], least: int = 0) -> list[int]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from brim.shell.render.context import ContextReport, ContextRow
 
 MAX_WIDTH: Final = 100
+MIN_COMMAND_WIDTH: Final = 12
+"""Columns a command needs to be shown at all."""
 _COLORS: Final = (
     *("blue", "cyan", "magenta", "green", "yellow", "bright_blue", "bright_magenta"),
     *("bright_cyan", "white", "bright_green", "bright_yellow", "red", "bright_red"),
@@ -172,7 +174,7 @@ def _table(report: ContextReport, signs: dict[str, Sign], *, is_ascii: bool) -> 
     about = "" if report.is_exact else "~"
     head = ("", f"{about}tokens", "share", "price", "to free it")
     left, drop_order = ("", "to free it"), ("price", "to free it", "share")
-    return StyledTable(head, [*rows, total], left, drop_order)
+    return StyledTable(head, [*rows, total], left, drop_order, MIN_COMMAND_WIDTH)
 
 
 def _row(part: ContextRow, sign: Sign, places: int | None, *, is_ascii: bool) -> list[Text]:
@@ -182,7 +184,7 @@ def _row(part: ContextRow, sign: Sign, places: int | None, *, is_ascii: bool) ->
         Text(f"{part.tokens:,}", style),
         Text(_share(part.share), style),
         Text(_price(part, places, is_ascii=is_ascii), style),
-        Text(part.frees, "dim"),
+        Text(part.frees, "dim", overflow="crop" if is_ascii else "ellipsis"),
     ]
 
 

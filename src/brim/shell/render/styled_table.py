@@ -24,6 +24,8 @@ class StyledTable:
     """The columns that are aligned to the left; the others are numbers."""
     drop_order: Sequence[str]
     """Columns to drop first on a narrow screen."""
+    min_last_width: int | None = None
+    """The width to which the last column is cut before any is dropped; None: it is not cut."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         yield from self.lines(options.max_width if console.is_terminal else None)
@@ -32,9 +34,7 @@ class StyledTable:
         """Yield the lines; if even the last columns are too wide, the first one is cut."""
         rows = [[Text(name, "dim") for name in self.head], *self.rows]
         sizes = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
-        order = [self.head.index(name) for name in self.drop_order]
-        chosen, excess = choose_columns(sizes, width, order)
-        sizes[chosen[0]] = max(1, sizes[chosen[0]] - excess)
+        chosen, sizes = self._lay_out(sizes, width)
         for row in rows:
             line = Text(no_wrap=True)
             for place in chosen:
@@ -43,3 +43,14 @@ class StyledTable:
                 line.append(" " * GAP if place != chosen[0] else "").append_text(cell)
             line.rstrip()
             yield line
+
+    def _lay_out(self, sizes: list[int], width: int | None) -> tuple[list[int], list[int]]:
+        """Return the columns to show, and the width of each column."""
+        if width is None:
+            return list(range(len(sizes))), sizes
+        least = [*sizes[:-1], min(sizes[-1], self.min_last_width or sizes[-1])]
+        chosen = choose_columns(least, width, [self.head.index(name) for name in self.drop_order])
+        room = width + GAP - sum(least[place] + GAP for place in chosen)
+        least[-1] = min(sizes[-1], least[-1] + max(0, room))
+        least[chosen[0]] = max(1, least[chosen[0]] + min(0, room))
+        return chosen, least
