@@ -131,10 +131,9 @@ def first() -> str:
 
 
 def confirmation() -> str:
-    """Commands that the model proposes: one that is harmless, and one that is not."""
+    """Commands that the model proposes: one that only reads, and one that destroys."""
     with at_work() as typist:
         typist.do("clean up what the last build left behind", QUESTION)
-        typist.do("y", QUESTION)
         typist.do("yes")
         return screen(typist, "clean up")
 
