@@ -61,14 +61,14 @@ def test_server_counts_near_the_limit_prevent_errors_and_needless_trims(
     for tally in fitted("near", 120, 6):
         assert tally.requests > 30
         assert tally.naive > 10
-        assert (tally.over, tally.objected, tally.needless, tally.refused) == (0, 0, 0, 0)
+        assert (tally.over, tally.template_errors, tally.needless, tally.rejected) == (0, 0, 0, 0)
 
 
 def test_with_estimates_alone_context_length_errors_are_rare_and_recovered(fitted: object) -> None:
     assert callable(fitted)
     tallies = fitted("off", 120, 0)
-    assert sum(tally.refused for tally in tallies) <= 2
-    assert sum(tally.over + tally.lost + tally.objected for tally in tallies) == 0
+    assert sum(tally.rejected for tally in tallies) <= 2
+    assert sum(tally.over + tally.lost + tally.template_errors for tally in tallies) == 0
 
 
 def test_steady_preserves_the_prefix_cache(short_weights: Path) -> None:
