@@ -54,6 +54,8 @@ class ChatReader(BodyReader):
 
     def _read(self, body: Mapping[str, Any]) -> list[Message]:
         messages, start = body["messages"], self._seen
+        if len(messages) == start:  # the same conversation was sent again
+            return []
         self._seen = len(messages)
         return [read_message(messages[index], index) for index in range(start, self._seen)]
 
