@@ -56,10 +56,9 @@ def test_an_output_limit_is_added_for_capped_keys(path: str, key: str) -> None:
 
 
 def test_the_output_limit_has_the_name_of_the_format_and_host() -> None:
-    def key(endpoint: str, form: Any) -> str:
-        return Upstream(
-            "one", UpstreamConfig(endpoint, FORMATS), None, CalibrationStore()
-        ).reply_key(form)
+    def key(endpoint: str, format: formats.BodyFormat) -> str:
+        config = UpstreamConfig(endpoint, FORMATS)
+        return Upstream("one", config, None, CalibrationStore()).api(format).reply_key
 
     assert key("https://api.openai.com/v1", formats.CHAT) == "max_completion_tokens"
     assert key("https://me.openai.azure.com/openai/v1", formats.CHAT) == "max_completion_tokens"

@@ -161,12 +161,12 @@ class AdminRoutes:
         body = await services.workers.run(bodies.parse_body, raw)
         check_conversation(format, body)
         route = services.routes.find(body.get("model"), format)
-        own = route.upstream.headers(format)
+        api = route.upstream.api(format)
         drop_credentials = route.upstream.key is not None or services.accounts.requires_keys
-        sent = headers.build_query_headers(client, own, drop_credentials=drop_credentials)
+        sent = headers.build_query_headers(client, api.headers, drop_credentials=drop_credentials)
         await route.prepare(lambda _: sent)
         if route.count != "off":
-            tokens = await route.upstream.counter(format).count(body, sent)
+            tokens = await api.counter.count(body, sent)
             if tokens is not None:
                 return tokens, "server"
         return await services.workers.run(route.count_tokens, body, format)
@@ -282,7 +282,7 @@ class ModelList:
         named = [name for name in upstream.config.models if not is_pattern(name)]
         if named and len(named) == len(upstream.config.models):
             return named
-        own = upstream.headers(upstream.forms[0])
+        own = upstream.first_api.headers
         sent: Mapping[str, str] = {}
         if client is not None and upstream.key is None:
             sent = headers.build_query_headers(client, own, drop_credentials=False)

@@ -116,7 +116,7 @@ class CompletionHandler(RequestHandler):
 
     async def _relay_stream(self, reply: UpstreamReply, sent: list[Header]) -> None:
         """Relay events as they come, and add an error event if the stream breaks off."""
-        connection = reply.route.upstream.connection(self.format)
+        connection = reply.route.upstream.api(self.format).connection
         monitor = self._monitor = StreamMonitor(
             hides_usage=reply.request.hides_usage, secret=secret_of(connection.endpoint)
         )

@@ -50,7 +50,7 @@ class RequestFit:
         parsed = self._parsed
         if parsed is None:
             request = self._request
-            parsed = self._parsed = self._fitter.parse(request.body, request.form)
+            parsed = self._parsed = self._fitter.parse(request.body, request.format)
             if self._measurement is None and self._count != "always":
                 plan = parsed.plan_untrimmed()
                 if plan is not None:  # nearly always
@@ -96,7 +96,7 @@ class ClientRequest(NamedTuple):
 
     body: Mapping[str, Any]
     raw: bytes
-    form: BodyFormat
+    format: BodyFormat
 
 
 class BodyAdditions(NamedTuple):
@@ -164,26 +164,26 @@ def build_request(
     parsed: ParsedBody, plan: Plan, request: ClientRequest, additions: BodyAdditions
 ) -> FittedRequest:
     """Return the request of a plan, with the client's own bytes if nothing has to change."""
-    form, reply_key = request.form, additions.reply_key
+    format, reply_key = request.format, additions.reply_key
     is_off = plan.policy == OFF.name  # then even the length of the reply stays as it is
     body: Mapping[str, Any] = parsed.apply(plan) if is_off else parsed.build_body(plan)
-    if additions.cache_marks and form is ANTHROPIC:
+    if additions.cache_marks and format is ANTHROPIC:
         body = add_cache_marks(body, plan)
     unchanged = request.raw if body is parsed.body else None
     if reply_key and unchanged is not None and has_duplicate_fields(unchanged, body):
         unchanged = None
-    hides = form is CHAT and additions.stream_usage and bodies.is_stream(body)
+    hides = format is CHAT and additions.stream_usage and bodies.is_stream(body)
     hides = hides and not bodies.has_usage_option(body)
     if hides:
         body, unchanged = bodies.request_usage(body, unchanged)
-    if reply_key is not None and not _limits_reply(body, form):
+    if reply_key is not None and not _limits_reply(body, format):
         body, unchanged = bodies.set_field(body, unchanged, reply_key, plan.budget.reply)
     raw = bodies.serialize(body) if unchanged is None else unchanged
     return FittedRequest(raw, body, plan, parsed, hides)
 
 
-def _limits_reply(body: Mapping[str, Any], form: BodyFormat) -> bool:
-    return any(isinstance(body.get(key), int) for key in form.reply_keys)
+def _limits_reply(body: Mapping[str, Any], format: BodyFormat) -> bool:
+    return any(isinstance(body.get(key), int) for key in format.reply_keys)
 
 
 def add_cache_marks(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:

@@ -102,7 +102,7 @@ class Forwarder:
 
     def find_route(self) -> ModelRoute:
         """Return the route of the requested model."""
-        return self._services.routes.find(self.request.body.get("model"), self.request.form)
+        return self._services.routes.find(self.request.body.get("model"), self.request.format)
 
     async def send(self, query: str) -> UpstreamReply:
         """Return the reply of the model's upstream or, if that fails, of its fallback."""
@@ -152,7 +152,7 @@ class Forwarder:
         if name is None:
             return None
         with suppress(GatewayError):
-            return self._services.routes.find(name, self.request.form)
+            return self._services.routes.find(name, self.request.format)
         return None
 
     async def _attempt(
@@ -201,7 +201,7 @@ class Forwarder:
         try:
             step = await self._run(fit.step, is_large=len(request.raw) >= LARGE_BODY_BYTES)
             while isinstance(step, CountJob):
-                counter = route.upstream.counter(request.form)
+                counter = route.upstream.api(request.format).counter
                 tokens = await counter.count(step.body, self._query_headers(route))
                 step = await self._run(fit.step, tokens, is_large=True)
         except ContextOverflowError as error:
@@ -220,8 +220,8 @@ class Forwarder:
         if marks is not None:
             additions = additions._replace(cache_marks=marks)
         if self._billing is not None and self._billing.is_capped:
-            self._billing.check(request.body, request.form)
-            reply_key = route.upstream.reply_key(request.form)
+            self._billing.check(request.body, request.format)
+            reply_key = route.upstream.api(request.format).reply_key
             additions = BodyAdditions(additions.cache_marks, additions.stream_usage, reply_key)
         policy, least = self._policy(route), min_reply_tokens(request.body)
         if rejected is None:
@@ -239,7 +239,7 @@ class Forwarder:
 
     def _query_headers(self, route: ModelRoute) -> dict[str, str]:
         """Return the client's headers for a request that brim itself makes to an upstream."""
-        own = route.upstream.headers(self.request.form)
+        own = route.upstream.api(self.request.format).headers
         return headers.build_query_headers(
             self._headers, own, drop_credentials=self._drops_key(route)
         )
@@ -257,10 +257,11 @@ class Forwarder:
     async def _send_fitted(
         self, route: ModelRoute, out: FittedRequest, query: str
     ) -> UpstreamReply:
-        form = self.request.form
-        connection = route.upstream.connection(form)
-        own, drops_key = route.upstream.headers(form), self._drops_key(route)
-        sent = headers.build_forwarded_headers(self._headers, own, drop_credentials=drops_key)
+        api = route.upstream.api(self.request.format)
+        connection, drops_key = api.connection, self._drops_key(route)
+        sent = headers.build_forwarded_headers(
+            self._headers, api.headers, drop_credentials=drops_key
+        )
         path = connection.endpoint.chat_path
         response: Response | None = None
         sending = SendState(None if self._billing is None else self._billing.mark_sent)
@@ -281,8 +282,8 @@ class Forwarder:
     async def _reserve(self, route: ModelRoute, out: FittedRequest) -> None:
         """Reserve the maximum cost of a request, if its key is billed."""
         if self._billing is not None:
-            is_connected = route.upstream.connection(self.request.form).has_idle_connection
-            await self._billing.reserve(route, out, is_sent=is_connected)
+            connection = route.upstream.api(self.request.format).connection
+            await self._billing.reserve(route, out, is_sent=connection.has_idle_connection)
 
     def _abandon(self, sending: SendState) -> None:
         """Give up on a request; an upstream that got it may charge for it all the same."""
@@ -294,7 +295,7 @@ class Forwarder:
     async def _read_beginning(
         self, route: ModelRoute, out: FittedRequest, response: Response
     ) -> UpstreamReply:
-        connection = route.upstream.connection(self.request.form)
+        connection = route.upstream.api(self.request.format).connection
         if response.status < 200:
             host, status = connection.endpoint.host, response.status
             raise ProviderError(f"{host} answered with the unexpected status {status}.")

@@ -60,7 +60,7 @@ class PassthroughHandler(RequestHandler):
             raise GatewayError(403, "uncounted_path", message)
         raw = await self._read_body()
         upstream = self._find_upstream(raw)
-        connection = upstream.connection(upstream.forms[0])
+        connection = upstream.first_api.connection
         self._listen_soon()
         self._response = await self._open(upstream, connection, raw)
         await self._pass_on(connection, self._response)
@@ -78,7 +78,7 @@ class PassthroughHandler(RequestHandler):
 
     async def _open(self, upstream: Upstream, connection: Transport, raw: bytes) -> Response:
         endpoint = connection.endpoint
-        own = upstream.headers(upstream.forms[0])
+        own = upstream.first_api.headers
         if b"content-type" in self.client_headers.by_name:  # a form or a file, not JSON
             own = own.without(b"content-type")
         drop_credentials = endpoint.key is not None or self.services.accounts.requires_keys

@@ -75,6 +75,27 @@ HeadersFor = Callable[["ModelRoute"], Mapping[str, str]]
 """Returns the client's headers for a request that brim itself makes to a route's upstream."""
 
 
+class UpstreamApi(NamedTuple):
+    """What requests in one format need to reach an upstream."""
+
+    connection: Transport
+    headers: UpstreamHeaders
+    counter: ServerCounter
+    reply_key: str
+    """The field that limits the length of a reply."""
+
+    @classmethod
+    def of(cls, config: UpstreamConfig, format: FormatName, key: str | None) -> UpstreamApi:
+        endpoint = Endpoint(config.endpoint, format, key, config.headers, config.timeout, retries=0)
+        connection = Transport(endpoint)
+        json = {"content-type": "application/json"}
+        own = UpstreamHeaders.of({**credential_headers(endpoint), **endpoint.headers, **json})
+        # Newer models of OpenAI reject the old name, and most other servers know only that one.
+        is_openai = endpoint.host.endswith(_OPENAI_HOSTS)
+        reply_key = FORMATS[format].reply_keys[0 if is_openai else -1]
+        return cls(connection, own, ServerCounter(connection), reply_key)
+
+
 class Upstream:
     """A server that requests are forwarded to."""
 
@@ -84,59 +105,26 @@ class Upstream:
         self.name = name
         self.config = config
         self.key = key
-        self.formats = config.formats
-        self._connections = {format: self._connection(format) for format in self.formats}
-        self._counters = {
-            format: ServerCounter(connection) for format, connection in self._connections.items()
-        }
-        self._headers = {
-            format: _build_own_headers(connection)
-            for format, connection in self._connections.items()
-        }
-        self.server = ServerInfo(self._connections[self.formats[0]])
+        self.formats = [FORMATS[format] for format in config.formats]
+        self._apis = {format: UpstreamApi.of(config, format, key) for format in config.formats}
+        self.server = ServerInfo(self.first_api.connection)
         self.profiles = ProfileSource(self.server, store)
 
-    def _connection(self, format: FormatName) -> Transport:
-        config = self.config
-        return Transport(
-            Endpoint(config.endpoint, format, self.key, config.headers, config.timeout, retries=0)
-        )
-
-    def connection(self, form: BodyFormat) -> Transport:
-        return self._connections[form.name]
-
-    def headers(self, form: BodyFormat) -> UpstreamHeaders:
-        return self._headers[form.name]
-
-    def reply_key(self, form: BodyFormat) -> str:
-        """Return the field that limits the length of a reply."""
-        # Newer models of OpenAI reject the old name, and most other servers know only that one.
-        is_openai = self._connections[form.name].endpoint.host.endswith(_OPENAI_HOSTS)
-        return form.reply_keys[0 if is_openai else -1]
-
-    def counter(self, form: BodyFormat) -> ServerCounter:
-        return self._counters[form.name]
-
-    def supports(self, form: BodyFormat) -> bool:
-        return form.name in self._connections
+    def api(self, format: BodyFormat) -> UpstreamApi:
+        return self._apis[format.name]
 
     @property
-    def forms(self) -> list[BodyFormat]:
-        return [FORMATS[format] for format in self.formats]
+    def first_api(self) -> UpstreamApi:
+        """The API for requests that are not in a body format."""
+        return self.api(self.formats[0])
 
     def match_rank(self, model: str) -> int:
         """Return how well its list matches a model: 3 by name, 2 by pattern, 1 any, 0 not."""
         return match_rank(self.config.models, model)
 
     async def close(self) -> None:
-        for connection in self._connections.values():
-            await connection.close()
-
-
-def _build_own_headers(connection: Transport) -> UpstreamHeaders:
-    endpoint = connection.endpoint
-    json = {"content-type": "application/json"}
-    return UpstreamHeaders.of({**credential_headers(endpoint), **endpoint.headers, **json})
+        for api in self._apis.values():
+            await api.connection.close()
 
 
 class RejectedRequest(NamedTuple):
@@ -198,9 +186,9 @@ class ModelRoute:
         chosen = OFF if policy == OFF.name else POLICIES[policy]
         return Fitter(counter, budget, chosen, self._cache, profile.rules())
 
-    def count_tokens(self, body: Mapping[str, Any], form: BodyFormat) -> tuple[int, CountSource]:
+    def count_tokens(self, body: Mapping[str, Any], format: BodyFormat) -> tuple[int, CountSource]:
         """Return the tokens of a whole body by brim's own count."""
-        with self.fitter(OFF.name).parse(body, form) as parsed:
+        with self.fitter(OFF.name).parse(body, format) as parsed:
             whole = parsed.planner.plan_all()
             return whole.tokens, "exact" if is_certain(whole) else "estimate"
 
@@ -349,32 +337,32 @@ class ModelRoutes:
         self._found: dict[tuple[str | None, str], Upstream] = {}
         """The upstream of each model in each format, once it has been found."""
 
-    def find(self, model: object, form: BodyFormat) -> ModelRoute:
+    def find(self, model: object, format: BodyFormat) -> ModelRoute:
         """Return the route of a model in a format. Raise `GatewayError` if there is none."""
         if model is not None and not isinstance(model, str):
             raise GatewayError(400, "invalid_request", "`model` must be a string.", param="model")
-        key = (model, form.name)
+        key = (model, format.name)
         upstream = self._found.get(key)
         if upstream is None:
             if len(self._found) > MAX_ROUTES:
                 self._found.clear()
-            upstream = self._found[key] = self._upstream(model, form)
+            upstream = self._found[key] = self._upstream(model, format)
         return self._route(upstream, model or "")
 
-    def _upstream(self, model: str | None, form: BodyFormat) -> Upstream:
+    def _upstream(self, model: str | None, format: BodyFormat) -> Upstream:
         matching = self.find_upstreams(model or "")
         if not matching:
             raise GatewayError(404, "model_not_found", self._explain_unknown(model), param="model")
         for upstream in matching:
-            if upstream.supports(form):
+            if format in upstream.formats:
                 return upstream
         paths = " or ".join(
-            other.versioned_path for upstream in matching for other in upstream.forms
+            other.versioned_path for upstream in matching for other in upstream.formats
         )
         raise GatewayError(
             400,
             "wrong_format",
-            f"{model} is not available as {form.title}: its upstream uses another format, and "
+            f"{model} is not available as {format.title}: its upstream uses another format, and "
             f"the gateway does not translate. Send requests for this model to {paths}.",
             param="model",
         )
