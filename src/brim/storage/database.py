@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -81,13 +82,16 @@ BUSY_TIMEOUT: Final = 10.0
 FILE: Final = "brim.sqlite3"
 
 
-def _create_tables(base: sqlite3.Connection) -> None:
-    script = resources.files("brim.storage").joinpath("schema.sql").read_text("utf-8")
+def run_script(base: sqlite3.Connection, package: str, file: str) -> None:
+    """Run the statements of a file in the current transaction."""
+    script = resources.files(package).joinpath(file).read_text("utf-8")
     for statement in script.split(";"):  # executescript would end the transaction
         base.execute(statement)
 
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    partial(run_script, package="brim.storage", file="schema.sql"),
+)
 
 
 class Database:

@@ -11,7 +11,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import astuple
-from importlib.resources import files
+from functools import partial
 from typing import Final, NamedTuple
 
 from brim.gateway.accounts.caps import (
@@ -37,16 +37,11 @@ from brim.gateway.accounts.reservations import (
     ReservationInvalid,
     Settlement,
 )
-from brim.storage.database import Migration
+from brim.storage.database import Migration, run_script
 
-
-def _create_tables(base: sqlite3.Connection) -> None:
-    script = files("brim.gateway.accounts.sqlite").joinpath("schema_1.sql")
-    for statement in script.read_text(encoding="utf-8").split(";"):
-        base.execute(statement)
-
-
-MIGRATIONS: Final[tuple[Migration, ...]] = (_create_tables,)
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    partial(run_script, package="brim.gateway.accounts.sqlite", file="schema_1.sql"),
+)
 
 KEY_COLUMNS: Final = "id, name, project, operator, created, revoked"
 _INSERT_KEY: Final = (
