@@ -62,9 +62,9 @@ def assert_same(through: httpx.Response, direct: httpx.Response) -> None:
     """Check that body and headers are the upstream's, and that only brim's headers are added."""
     assert through.status_code == direct.status_code
     assert through.content == direct.content
-    told = {name: value for name, value in direct.headers.items() if name not in HOP}
-    assert {name: through.headers.get(name) for name in told} == told
-    new = through.headers.keys() - told.keys() - HOP
+    expected = {name: value for name, value in direct.headers.items() if name not in HOP}
+    assert {name: through.headers.get(name) for name in expected} == expected
+    new = through.headers.keys() - expected.keys() - HOP
     assert new
     assert all(name.startswith("brim-") for name in new)
 
@@ -174,10 +174,10 @@ LIMITS = {
 @pytest.mark.parametrize("status", [200, 429])
 @pytest.mark.parametrize("path", BODIES)
 def test_response_headers_of_a_provider_are_returned(path: str, status: int) -> None:
-    said = web.json_response({"id": "x", "content": []}, status=status, headers=LIMITS)
+    response = web.json_response({"id": "x", "content": []}, status=status, headers=LIMITS)
 
     async def ask() -> None:
-        async with serving(by_path({path: said})) as upstream:
+        async with serving(by_path({path: response})) as upstream:
             with running(config_of(f"{upstream.url}/v1")) as gateway:
                 through = await asyncio.to_thread(post, gateway.url, path, BODIES[path])
             direct = await asyncio.to_thread(post, upstream.url, path, BODIES[path])

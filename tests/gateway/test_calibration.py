@@ -48,7 +48,7 @@ def gateway_before(upstream: ScriptedServer, **more: Any) -> Iterator[Running]:
         yield gateway
 
 
-def asked(gateway: Running, path: str, *turns: Any, key: str = "", **more: Any) -> httpx.Response:
+def send(gateway: Running, path: str, *turns: Any, key: str = "", **more: Any) -> httpx.Response:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     given = {"model": "gpt-4o", "reply": 20, **more}
     return ask(gateway, path, *turns, headers=headers, **given)
@@ -56,7 +56,7 @@ def asked(gateway: Running, path: str, *turns: Any, key: str = "", **more: Any) 
 
 def limit(gateway: Running, path: str, **more: Any) -> int:
     """Return the current limit of every client."""
-    return int(asked(gateway, path, ("user", "hi"), **more).headers["brim-limit"])
+    return int(send(gateway, path, ("user", "hi"), **more).headers["brim-limit"])
 
 
 # Refusals of one request
@@ -91,14 +91,14 @@ def test_an_error_about_a_small_request_does_not_affect_others(
     with ScriptedServer(answer) as upstream, gateway_before(upstream) as gateway:
         before = limit(gateway, path)
         for _ in range(6):
-            told = asked(gateway, path, {"role": "user", "content": [part]})
-            assert told.status_code == fault.status
-            assert "brim-resent" not in told.headers
-            assert int(told.headers["brim-limit"]) == before
+            response = send(gateway, path, {"role": "user", "content": [part]})
+            assert response.status_code == fault.status
+            assert "brim-resent" not in response.headers
+            assert int(response.headers["brim-limit"]) == before
         assert limit(gateway, path) == before
         assert len(upstream.requests) == 8
         direct = post(upstream.url, path, upstream.requests[1].raw)
-        assert told.content == direct.content
+        assert response.content == direct.content
 
 
 def body_parts(body: Body) -> list[Any]:
@@ -109,21 +109,23 @@ def body_parts(body: Body) -> list[Any]:
 class Tiered(ScriptedServer):
     """A server with a smaller rate limit for one key."""
 
-    def choose_reply(self, asked: Request) -> TextReply | ErrorReply:
-        if asked.headers.get("authorization") != "Bearer low" or asked.tokens <= 30_000:
-            return super().choose_reply(asked)
-        self.requests.append(asked)
-        said = "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): "
-        said += f"Limit 30000, Requested {asked.tokens}. The input or output tokens must be reduced"
-        return ErrorReply(429, said)
+    def choose_reply(self, request: Request) -> TextReply | ErrorReply:
+        if request.headers.get("authorization") != "Bearer low" or request.tokens <= 30_000:
+            return super().choose_reply(request)
+        self.requests.append(request)
+        message = "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): "
+        message += (
+            f"Limit 30000, Requested {request.tokens}. The input or output tokens must be reduced"
+        )
+        return ErrorReply(429, message)
 
 
 def test_a_limit_of_one_key_does_not_affect_others() -> None:
     with Tiered("Blue.") as upstream:
         for _ in range(2):
             with gateway_before(upstream) as gateway:
-                low = asked(gateway, CHAT, *TALK, key="low")
-                high = asked(gateway, CHAT, *TALK, key="high")
+                low = send(gateway, CHAT, *TALK, key="low")
+                high = send(gateway, CHAT, *TALK, key="high")
             assert (low.status_code, low.headers["brim-resent"]) == (200, "1")
             assert low.headers["brim-trimmed"] != "none"
             assert (high.status_code, high.headers["brim-trimmed"]) == (200, "none")
@@ -137,9 +139,9 @@ def test_a_limit_that_repeats_the_clients_text_does_not_affect_others() -> None:
     with ScriptedServer(answer) as upstream, gateway_before(upstream) as gateway:
         before = limit(gateway, CHAT)
         words = "maximum context length is 70 tokens"
-        told = asked(gateway, CHAT, ("user", "word " * 200), user=words)
-        assert told.status_code == 400
-        assert words in told.json()["error"]["message"]
+        response = send(gateway, CHAT, ("user", "word " * 200), user=words)
+        assert response.status_code == 400
+        assert words in response.json()["error"]["message"]
         assert len(upstream.requests) == 2
         assert limit(gateway, CHAT) == before
 
@@ -150,8 +152,8 @@ def test_a_limit_that_repeats_the_clients_text_does_not_affect_others() -> None:
 class Searching(ScriptedServer):
     """A server that reports content of its own tools and files as a part of the prompt."""
 
-    def usage(self, asked: Request, said: TextReply) -> Usage:
-        usage, raw = super().usage(asked, said), asked.raw
+    def usage(self, request: Request, reply: TextReply) -> Usage:
+        usage, raw = super().usage(request, reply), request.raw
         brings = b"web_search" in raw or b'"document"' in raw
         return replace(usage, input=usage.input + 40_000) if brings else usage
 
@@ -180,8 +182,8 @@ def test_content_that_a_server_adds_does_not_calibrate_estimates(
         before = limit(gateway, MESSAGES, model=model)
         for _ in range(3):
             turn = {"role": "user", "content": content}
-            assert asked(gateway, MESSAGES, turn, model=model, **more).status_code == 200
-        after = asked(gateway, MESSAGES, *TALK, model=model)
+            assert send(gateway, MESSAGES, turn, model=model, **more).status_code == 200
+        after = send(gateway, MESSAGES, *TALK, model=model)
     assert int(after.headers["brim-limit"]) == before
     assert int(after.headers["brim-tokens-before"]) == upstream.requests[-1].tokens
 
@@ -197,16 +199,16 @@ class Hidden(ScriptedServer):
 
 
 def grown(gateway: Running, turns: int) -> Iterator[httpx.Response]:
-    said = [("user", "start here")]
+    messages = [("user", "start here")]
     for n in range(turns):
-        said += [("assistant", f"answer {n} " + "word " * 60)]
-        said += [("user", f"question {n} " + "word " * 60)]
-        yield asked(gateway, CHAT, *said, reply=300)
+        messages += [("assistant", f"answer {n} " + "word " * 60)]
+        messages += [("user", f"question {n} " + "word " * 60)]
+        yield send(gateway, CHAT, *messages, reply=300)
 
 
 def moved(upstream: ScriptedServer) -> int:
     """Return how often a request does not begin with the previous one."""
-    sent = [asked.body["messages"] for asked in upstream.requests]
+    sent = [request.body["messages"] for request in upstream.requests]
     return sum(after[: len(before)] != before for before, after in pairwise(sent))
 
 
@@ -223,7 +225,7 @@ def test_a_shortfall_is_recorded_before_a_request_is_too_long(
     with Hidden("Blue.", window=8_000, **server) as upstream:
         with gateway_before(upstream, reply=500, **more) as gateway:
             answers = list(grown(gateway, 75))
-            counted = asked(gateway, CHAT, ("user", "hi")).headers["brim-count"]
+            counted = send(gateway, CHAT, ("user", "hi")).headers["brim-count"]
         assert {answer.status_code for answer in answers} == {200}
         assert not upstream.rejected
         assert sum(answer.headers["brim-trimmed"] != "none" for answer in answers) > 20
@@ -234,7 +236,7 @@ def test_a_shortfall_is_recorded_before_a_request_is_too_long(
 def test_a_shortfall_survives_a_restart() -> None:
     with Hidden("Blue.", window=8_000, reports_window=False) as upstream:
         with gateway_before(upstream, window=8_000, reply=500) as gateway:
-            assert asked(gateway, CHAT, ("user", "word " * 6_000)).status_code == 200
+            assert send(gateway, CHAT, ("user", "word " * 6_000)).status_code == 200
         with gateway_before(upstream, window=8_000, reply=500) as gateway:
             assert limit(gateway, CHAT) <= 7_500 - 1_200
 
@@ -247,10 +249,10 @@ def test_a_conversation_that_is_too_long_is_not_counted_again_as_it_grows() -> N
         "Blue.", window=4_000, tokenizer_model="gpt-4o", like="llama.cpp"
     ) as upstream:
         with gateway_before(upstream, reply=500) as gateway:
-            said = [("user", "start here")]
+            turns = [("user", "start here")]
             for n in range(62):
-                said += [("assistant", f"answer {n} " + "word " * 60), ("user", f"so {n}?")]
-                answer = asked(gateway, CHAT, *said, model="m")
+                turns += [("assistant", f"answer {n} " + "word " * 60), ("user", f"so {n}?")]
+                answer = send(gateway, CHAT, *turns, model="m")
                 assert answer.status_code == 200
         refusing = [each for each in upstream.count_requests if each.tokens > 3_500]
     assert answer.headers["brim-trimmed"] != "none"
@@ -280,8 +282,8 @@ def route_at(folder: Path, model: str) -> ModelRoute:
 
 
 def fitted(route: ModelRoute, turns: int) -> FittedRequest:
-    said = [("user", "start here"), *[("assistant", "word " * 90), ("user", "so?")] * turns]
-    body = body_of(CHAT, *said, reply=20, model=route.model)
+    messages = [("user", "start here"), *[("assistant", "word " * 90), ("user", "so?")] * turns]
+    body = body_of(CHAT, *messages, reply=20, model=route.model)
     fitting = RequestFit(
         route.fitter("steady"),
         ClientRequest(body, orjson.dumps(body), formats.CHAT),
@@ -302,15 +304,15 @@ def test_no_limit_falls_below_an_answered_request_or_far_without_numbers(
     model: str, tmp_path: Path, happened: list[tuple[int, Overflow | int]]
 ) -> None:
     route = route_at(tmp_path, model)
-    for turns, told in happened:
+    for turns, reported in happened:
         try:
             out = fitted(route, turns)
         except ContextOverflowError:
             continue
-        if isinstance(told, Overflow):
-            route.record_rejection(out, told)
+        if isinstance(reported, Overflow):
+            route.record_rejection(out, reported)
         else:
-            route.record_report(out, told)
+            route.record_report(out, reported)
         budget = route.fitter("steady").budget
         assert budget.window >= route.profile.accepted
         assert budget.window >= (route.profile.calibration.window or 8_000) // 2

@@ -60,14 +60,14 @@ def test_a_reached_cap_is_reported_before_the_upstream_is_called(path: str) -> N
     with gateway_with_upstream() as (gateway, provider):
         assert say_hi(gateway, secret, path, reply=100).status_code == 200
         answer = say_hi(gateway, secret, path, reply=100)
-        said = answer.json()["error"]["message"]
+        message = answer.json()["error"]["message"]
         assert answer.status_code == 429
         assert code_of(path, answer) in ("insufficient_quota", "rate_limit_error")
-        assert "The $0.001016/day cap of key anna is reached" in said
+        assert "The $0.001016/day cap of key anna is reached" in message
         assert re.search(
-            r"\$0\.0000\d+ spent, \$0 reserved, and this request may cost up to \$0\.0010", said
+            r"\$0\.0000\d+ spent, \$0 reserved, and this request may cost up to \$0\.0010", message
         )
-        assert re.search(r"resets at 20\d\d-\d\d-\d\d 00:00 UTC", said)
+        assert re.search(r"resets at 20\d\d-\d\d-\d\d 00:00 UTC", message)
         assert answer.headers["x-should-retry"] == "false"
         assert 0 < int(answer.headers["retry-after"]) <= 86_400
         assert len(provider.requests) == 1
@@ -83,9 +83,9 @@ def test_a_reached_cap_is_reported_before_the_upstream_is_called(path: str) -> N
     ],
 )
 def test_amounts_have_significant_digits(cap: Cap, amount: int, shown: str) -> None:
-    said = cap_error(CapReached(ALL, cap, 12_345_678_901, 0, None), amount, "anna").message
-    assert shown in said
-    assert ("12,345,678,901 spent" if cap.unit == "tokens" else "$12,345.68 spent") in said
+    message = cap_error(CapReached(ALL, cap, 12_345_678_901, 0, None), amount, "anna").message
+    assert shown in message
+    assert ("12,345,678,901 spent" if cap.unit == "tokens" else "$12,345.68 spent") in message
 
 
 def test_a_cap_below_a_single_request_is_reported() -> None:

@@ -68,11 +68,11 @@ def test_token_counts_use_the_client_key_and_features(at: str) -> None:
         async with keyed() as (client, server):
             beta = {"anthropic-beta": "context-1m", "openai-beta": "x", "x-other": "y"}
             assert await counted(client, at, heads("anns", **beta)) == (TOKENS, "server")
-            (asked,) = [asked for asked in server.asked if asked.path == at]
-            assert asked.headers["x-api-key"] == "anns"
-            assert asked.headers["anthropic-beta"] == "context-1m"
-            assert asked.headers["openai-beta"] == "x"
-            assert "x-other" not in asked.headers
+            (request,) = [request for request in server.asked if request.path == at]
+            assert request.headers["x-api-key"] == "anns"
+            assert request.headers["anthropic-beta"] == "context-1m"
+            assert request.headers["openai-beta"] == "x"
+            assert "x-other" not in request.headers
 
     run(ask())
 
@@ -92,12 +92,12 @@ def test_a_rejected_client_key_does_not_disable_counts_for_others(at: str) -> No
 def test_a_request_near_the_limit_is_counted_with_the_client_key() -> None:
     async def ask() -> None:
         async with keyed(window=2_000, reply=100) as (client, server):
-            said = {"role": "user", "content": "some words " * 850}
-            body = {"model": "claude-x", "max_tokens": 9, "messages": [said]}
+            message = {"role": "user", "content": "some words " * 850}
+            body = {"model": "claude-x", "max_tokens": 9, "messages": [message]}
             async with client.post("/v1/messages", json=body, headers=heads("bobs")) as answer:
                 assert answer.headers["brim-count"] == "server"
-            asked = next(asked for asked in server.asked if asked.path in COUNTS)
-            assert asked.headers["x-api-key"] == "bobs"
+            request = next(request for request in server.asked if request.path in COUNTS)
+            assert request.headers["x-api-key"] == "bobs"
 
     run(ask())
 
@@ -128,8 +128,8 @@ def test_an_upstream_with_its_own_key_never_gets_a_client_key() -> None:
             assert await listed(client, given) == OFFERED["anns"]
             for at in COUNTS:
                 assert (await counted(client, at, given))[1] == "server"
-            assert "bobs" not in str([dict(asked.headers) for asked in server.asked])
-            assert "context-1m" in str([dict(asked.headers) for asked in server.asked])
+            assert "bobs" not in str([dict(request.headers) for request in server.asked])
+            assert "context-1m" in str([dict(request.headers) for request in server.asked])
             number = len(server.asked)
             assert await listed(client, heads("wrong")) == OFFERED["anns"]
             assert len(server.asked) == number

@@ -50,7 +50,7 @@ def test_every_client_can_send_a_history_of_any_length(ask: Asking, llama: Local
 
 
 def test_response_headers_describe_the_trim(llama: LocalServer) -> None:
-    def asked(path: str) -> Any:
+    def make_arguments(path: str) -> Any:
         return body_of(path, *TURNS, reply=4, model=llama.model)
 
     with (
@@ -58,15 +58,15 @@ def test_response_headers_describe_the_trim(llama: LocalServer) -> None:
         openai_client(gateway.url) as client,
         anthropic_client(gateway.url) as other,
     ):
-        chat = client.chat.completions.with_raw_response.create(**asked(CHAT))
+        chat = client.chat.completions.with_raw_response.create(**make_arguments(CHAT))
         check(chat.headers, chat.parse().usage.prompt_tokens, llama)
-        with other.messages.with_streaming_response.create(**asked(MESSAGES)) as message:
+        with other.messages.with_streaming_response.create(**make_arguments(MESSAGES)) as message:
             usage = message.parse().usage
             read = usage.input_tokens + (usage.cache_read_input_tokens or 0)
             check(message.headers, read, llama)
         chain = langchain_openai(gateway.url, llama.model, include_response_headers=True)
-        said: Any = chain.invoke([{"role": role, "content": text} for role, text in TURNS])
-        check(said.response_metadata["headers"], said.usage_metadata["input_tokens"], llama)
+        reply: Any = chain.invoke([{"role": role, "content": text} for role, text in TURNS])
+        check(reply.response_metadata["headers"], reply.usage_metadata["input_tokens"], llama)
 
 
 def check(headers: Mapping[str, str], used: int, llama: LocalServer) -> None:

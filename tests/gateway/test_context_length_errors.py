@@ -138,8 +138,10 @@ def test_a_limit_of_one_client_is_not_recorded_for_others(path: str, fault: Erro
 
 
 def test_a_rate_limit_does_not_trim_the_request() -> None:
-    said = "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000, Requested 4"
-    error = {"message": f"{said}310.", "type": "tokens", "code": "rate_limit_exceeded"}
+    message = (
+        "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000, Requested 4"
+    )
+    error = {"message": f"{message}310.", "type": "tokens", "code": "rate_limit_exceeded"}
     with ScriptedServer(ErrorReply(429, error=error)) as upstream, before(upstream) as gateway:
         assert ask(gateway, CHAT).json() == {"error": error}
         assert len(upstream.requests) == 1
@@ -188,10 +190,10 @@ def test_a_conversation_stored_by_the_server_is_relayed() -> None:
 
 
 def test_a_shorter_reply_can_be_enough() -> None:
-    said = (
+    message = (
         "input length and `max_tokens` exceed context limit: 4211 + 9000 > 12000, decrease input "
     )
-    error = {"type": "invalid_request_error", "message": f"{said}length or `max_tokens`"}
+    error = {"type": "invalid_request_error", "message": f"{message}length or `max_tokens`"}
     with (
         ScriptedServer([ErrorReply(400, error=error), "Blue."]) as upstream,
         before(upstream, window=16_000) as gateway,
@@ -199,7 +201,7 @@ def test_a_shorter_reply_can_be_enough() -> None:
         answer = post(gateway.url, MESSAGES, body_of(MESSAGES, *TURNS, reply=8_000))
         assert read_spoken(answer) == "Blue."
         assert answer.headers["brim-trimmed"] == "none"
-        first, second = (asked.body for asked in upstream.requests)
+        first, second = (request.body for request in upstream.requests)
     assert first["max_tokens"] == 8_000
     assert 20 < second["max_tokens"] <= 12_000 - 4_211
     assert second["messages"] == first["messages"]

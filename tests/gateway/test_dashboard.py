@@ -35,7 +35,7 @@ from tests.support.gateway.process import Running, config_of, running
 from tests.support.gateway.requests import CHAT, ask, wait_until
 
 
-def told(server: Running, path: str, secret: str | None = None) -> dict[str, Any]:
+def get_data(server: Running, path: str, secret: str | None = None) -> dict[str, Any]:
     headers = {} if secret is None else bearer_headers(secret)
     found: dict[str, Any] = httpx.get(server.url + path, headers=headers).raise_for_status().json()
     return found
@@ -138,7 +138,7 @@ def _is_recorded(
     server: Running, boss: str, requests: int, found: dict[str, Any], keys: int = 1
 ) -> bool:
     """Wait until all queries, which are not atomic together, agree."""
-    found.update(told(server, "/brim/spending", boss))
+    found.update(get_data(server, "/brim/spending", boss))
     is_in_all = sum(row["requests"] for row in found["by_day"]) == requests * keys
     is_free = all(cap["reserved"] == 0 for cap in found["caps"])
     by_key = [row["requests"] for row in found["by_key"]]
@@ -147,7 +147,7 @@ def _is_recorded(
 
 def test_without_keys_there_is_no_spending() -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
-        found = told(server, "/brim/spending")
+        found = get_data(server, "/brim/spending")
         assert not found["has_accounts"]
         assert found["by_key"] == found["caps"] == []
     assert not store_file().exists()
@@ -196,9 +196,9 @@ def test_a_model_is_listed_with_its_window_and_source() -> None:
         ScriptedServer("Hello.", window=2_000) as provider,
         running(config_of(provider.url, reply=100)) as server,
     ):
-        assert told(server, "/brim/routes")["data"] == []
+        assert get_data(server, "/brim/routes")["data"] == []
         ask(server, CHAT, "hi")
-        (route,) = told(server, "/brim/routes")["data"]
+        (route,) = get_data(server, "/brim/routes")["data"]
         assert (route["upstream"], route["model"]) == ("upstream-1", "scripted")
         assert (route["window"], route["reply"], route["source"]) == (2_000, 100, "the server")
         assert route["limit"] == 2_000 - 100 - route["margin"]
@@ -207,7 +207,7 @@ def test_a_model_is_listed_with_its_window_and_source() -> None:
 def test_an_unknown_window_is_null() -> None:
     with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
-        (route,) = told(server, "/brim/routes")["data"]
+        (route,) = get_data(server, "/brim/routes")["data"]
         assert (route["window"], route["limit"], route["source"]) == (None, None, "a guess")
 
 
@@ -215,6 +215,6 @@ def test_the_most_recently_used_models_are_listed() -> None:
     with running(config_of("http://127.0.0.1:9")) as server:
         for number in range(MAX_ROWS + 3):
             server.gateway.services.routes.find(f"m-{number}", CHAT_FORM)
-        found = told(server, "/brim/routes")
+        found = get_data(server, "/brim/routes")
         assert (len(found["data"]), found["omitted"]) == (MAX_ROWS, 3)
         assert found["data"][0]["model"] == f"m-{MAX_ROWS + 2}"

@@ -92,13 +92,13 @@ def test_a_failure_is_answered_by_the_fallback(
     path: str, failure: ScriptedReply, is_streamed: bool
 ) -> None:
     body = for_large(path, *TURNS, stream=is_streamed, unknown={"a": 1})
-    with two(failure, "Blue.") as (gateway, asked):
+    with two(failure, "Blue.") as (gateway, requests):
         answer = post(gateway.url, path, body)
         assert (answer.status_code, read_spoken(answer)) == (200, "Blue.")
         assert answer.headers["brim-fallback"] == "small"
         assert answer.headers["brim-upstream"] == "second"
         assert int(answer.headers["brim-limit"]) < SMALL
-        (sent,) = asked
+        (sent,) = requests
     assert sent.tokens <= SMALL - 20
     assert sent.body["model"] == "small"
     assert sent.body["unknown"] == {"a": 1}
@@ -119,23 +119,23 @@ def test_an_unreachable_upstream_is_replaced_by_its_fallback() -> None:
 
 def test_a_reply_that_has_begun_is_not_restarted() -> None:
     body = for_large(CHAT, *TURNS, stream=True)
-    with two(TextReply("It is blue.", cut_after=2), "Green.") as (gateway, asked):
+    with two(TextReply("It is blue.", cut_after=2), "Green.") as (gateway, requests):
         answer = post(gateway.url, CHAT, body)
         assert b'"content": "It"' in answer.content
         assert b"Green" not in answer.content
         assert b'"error"' in answer.content.rpartition(b"data: ")[2]
         assert "brim-fallback" not in answer.headers
-        assert not asked
+        assert not requests
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_an_error_about_the_request_is_relayed(status: int) -> None:
     body = for_large(CHAT, *TURNS)
-    with two(ErrorReply(status, "no"), "Blue.") as (gateway, asked):
+    with two(ErrorReply(status, "no"), "Blue.") as (gateway, requests):
         answer = post(gateway.url, CHAT, body)
         assert answer.status_code == status
         assert answer.json()["error"]["message"] == "no"
-        assert not asked
+        assert not requests
 
 
 LATER = ErrorReply(429, "slow down", retry_after=30)
@@ -156,9 +156,9 @@ def test_the_first_error_is_relayed_if_the_fallback_fails_too(
     path: str, second: ScriptedReply, is_streamed: bool
 ) -> None:
     body = for_large(path, *TURNS, stream=is_streamed)
-    with two(LATER, second) as (gateway, asked):
+    with two(LATER, second) as (gateway, requests):
         answer = post(gateway.url, path, body)
-        assert len(asked) == 1
+        assert len(requests) == 1
     assert (answer.status_code, answer.json()["error"]["message"]) == (429, "slow down")
     assert answer.headers["retry-after"] == "30"
     assert answer.headers["brim-upstream"] == "first"
@@ -191,11 +191,11 @@ def test_an_overload_in_a_stream_before_the_first_token_uses_the_fallback(
 ) -> None:
     busy = ErrorReply(529, error=error, in_stream=True)
     body = for_large(path, *TURNS, stream=True)
-    with two(busy, "Blue.") as (gateway, asked):
+    with two(busy, "Blue.") as (gateway, requests):
         answer = post(gateway.url, path, body)
         assert (answer.status_code, read_spoken(answer)) == (200, "Blue.")
         assert answer.headers["brim-fallback"] == "small"
-        assert len(asked) == 1
+        assert len(requests) == 1
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -209,9 +209,9 @@ def test_an_overload_with_a_success_status_uses_the_fallback(path: str) -> None:
 def test_the_first_stream_is_relayed_whole_if_the_fallback_fails() -> None:
     busy = ErrorReply(529, error={"type": "overloaded_error", "message": "first"}, in_stream=True)
     body = for_large(MESSAGES, *TURNS, stream=True)
-    with two(busy, ErrorReply(500)) as (gateway, asked):
+    with two(busy, ErrorReply(500)) as (gateway, requests):
         answer = post(gateway.url, MESSAGES, body)
-        assert len(asked) == 1
+        assert len(requests) == 1
     assert answer.status_code == 200
     assert answer.content.startswith(b"event: message_start")
     assert json.loads(answer.content.rpartition(b"data: ")[2])["error"]["message"] == "first"
@@ -235,18 +235,18 @@ def test_both_upstreams_unreachable_is_an_error(path: str) -> None:
 
 def test_a_fallback_with_another_format_is_not_used() -> None:
     body = for_large(CHAT, *TURNS)
-    with two(ErrorReply(500, "first"), "Blue.", format=("anthropic",)) as (gateway, asked):
+    with two(ErrorReply(500, "first"), "Blue.", format=("anthropic",)) as (gateway, requests):
         answer = post(gateway.url, CHAT, body)
         assert (answer.status_code, answer.json()["error"]["message"]) == (500, "first")
         assert "brim-fallback" not in answer.headers
-        assert not asked
+        assert not requests
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_request_that_cannot_fit_the_fallback_gets_the_first_error(path: str) -> None:
-    with two(LATER, "Blue.") as (gateway, asked):
+    with two(LATER, "Blue.") as (gateway, requests):
         answer = post(gateway.url, path, for_large(path, ("user", "word " * 2_000)))
-        assert not asked
+        assert not requests
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "30")
     assert int(answer.headers["brim-tokens"]) > SMALL
 
@@ -272,7 +272,7 @@ def test_each_upstream_gets_its_own_key() -> None:
 def test_the_fallback_does_not_get_the_clients_key(path: str) -> None:
     names = ("x-api-key", "api-key", "x-goog-api-key", "openai-organization", "openai-project")
     keys = {"authorization": "Bearer of-the-client"} | dict.fromkeys(names, "of-the-client")
-    with two(ErrorReply(500), "Blue.") as (gateway, asked):
+    with two(ErrorReply(500), "Blue.") as (gateway, requests):
         answer = post(gateway.url, path, for_large(path, *TURNS), keys)
     assert answer.headers["brim-fallback"] == "small"
-    assert "of-the-client" not in str(asked[0].headers)
+    assert "of-the-client" not in str(requests[0].headers)

@@ -92,8 +92,8 @@ def test_every_response_is_returned_unchanged(
     odd.fault = ErrorReply(status, raw=raw)
     answer = behind.post(path, json=HELLO, headers=AS_IT_IS)
     assert (answer.status_code, answer.content) == (status, raw)
-    told = behind.get(f"/brim/requests/{answer.headers['brim-request-id']}")
-    assert told.json()["status"] == status
+    record = behind.get(f"/brim/requests/{answer.headers['brim-request-id']}")
+    assert record.json()["status"] == status
 
 
 @given(streams().filter(bool), st.sampled_from([*PATHS]))
@@ -152,8 +152,8 @@ def test_an_inserted_field_changes_nothing_else(
 
 @given(st.sampled_from([*FORMATS.values()]), objects | st.sampled_from([*BODIES.values()]).flatmap(
     mutated))  # fmt: skip
-def test_every_body_has_a_format_or_is_rejected(asked: Any, body: dict[str, Any]) -> None:
-    assert detect_format(asked, body) in FORMATS.values()
+def test_every_body_has_a_format_or_is_rejected(format: Any, body: dict[str, Any]) -> None:
+    assert detect_format(format, body) in FORMATS.values()
 
 
 # Headers

@@ -60,17 +60,17 @@ def fault_in(answer: httpx.Response) -> str:
     assert answer.headers["content-type"] == "application/json"
     for leak in (SECRET, HIDDEN, "Traceback", ".py", "Error("):
         assert leak not in answer.text
-    told = answer.json()
+    body = answer.json()
     if answer.request.url.path.startswith(MESSAGES):
-        assert told["type"] == "error"
-        assert set(told["error"]) == {"type", "message"}
-        assert told["error"]["type"].endswith(("_error", "_too_large"))
+        assert body["type"] == "error"
+        assert set(body["error"]) == {"type", "message"}
+        assert body["error"]["type"].endswith(("_error", "_too_large"))
     else:
-        assert set(told) == {"error"}
-        assert set(told["error"]) == {"message", "type", "param", "code"}
-        assert told["error"]["type"] in ("invalid_request_error", "server_error")
-    said: str = told["error"]["message"]
-    return said
+        assert set(body) == {"error"}
+        assert set(body["error"]) == {"message", "type", "param", "code"}
+        assert body["error"]["type"] in ("invalid_request_error", "server_error")
+    message: str = body["error"]["message"]
+    return message
 
 
 def refused(client: httpx.Client, path: str, raw: bytes) -> str:
@@ -104,12 +104,12 @@ NO_OBJECTS = {
 }
 
 
-@pytest.mark.parametrize(("raw", "said"), NO_OBJECTS.values(), ids=NO_OBJECTS)
+@pytest.mark.parametrize(("raw", "expected"), NO_OBJECTS.values(), ids=NO_OBJECTS)
 def test_a_body_that_is_not_a_json_object_is_rejected(
-    client: httpx.Client, raw: bytes, said: str
+    client: httpx.Client, raw: bytes, expected: str
 ) -> None:
     for path in ALL_PATHS:
-        assert said in refused(client, path, raw), path
+        assert expected in refused(client, path, raw), path
 
 
 NO_CONVERSATIONS: Mapping[str, object] = {
@@ -167,8 +167,8 @@ def test_a_field_of_the_wrong_type_is_rejected(
 
 @pytest.mark.parametrize("calls", [[HIDDEN], [5], {}, "x", [{"function": 5}], [{"function": "f"}]])
 def test_invalid_tool_calls_are_rejected(client: httpx.Client, calls: object) -> None:
-    said = [{"role": "assistant", "content": None, "tool_calls": calls}]
-    message = refused(client, CHAT, json.dumps(body_for(CHAT, messages=said)).encode())
+    messages = [{"role": "assistant", "content": None, "tool_calls": calls}]
+    message = refused(client, CHAT, json.dumps(body_for(CHAT, messages=messages)).encode())
     assert message.startswith("message 0: ")
 
 
@@ -214,14 +214,16 @@ def test_unusual_characters_are_forwarded_unchanged(
 def test_a_lone_surrogate_survives_a_trim(
     client: httpx.Client, upstream: ScriptedServer, path: str
 ) -> None:
-    said: list[Any] = [{"role": "user", "content": f"{n} {'word ' * 100}\ud83d"} for n in range(99)]
-    for turn in said[1::2]:
+    messages: list[Any] = [
+        {"role": "user", "content": f"{n} {'word ' * 100}\ud83d"} for n in range(99)
+    ]
+    for turn in messages[1::2]:
         turn["role"] = "assistant"
-    answer = posted(client, path, json.dumps(conversation(path, said)).encode())
+    answer = posted(client, path, json.dumps(conversation(path, messages)).encode())
     assert answer.status_code == 200
     assert answer.headers["brim-trimmed"].startswith("dropped=")
     assert upstream.requests[-1].raw.count(b"\\ud83d") < 99
-    assert upstream.requests[-1].body[messages_key(path)][-1] == said[-1]
+    assert upstream.requests[-1].body[messages_key(path)][-1] == messages[-1]
 
 
 @pytest.mark.parametrize(
@@ -283,8 +285,8 @@ def test_a_model_may_have_any_name(client: httpx.Client, model: str) -> None:
 def test_a_body_of_200000_messages_does_not_block_others(
     client: httpx.Client, served: Running
 ) -> None:
-    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * 100_000
-    raw = json.dumps(body_for(CHAT, messages=said)).encode()
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * 100_000
+    raw = json.dumps(body_for(CHAT, messages=messages)).encode()
     answers: list[httpx.Response] = []
     thread = threading.Thread(target=lambda: answers.append(posted(client, CHAT, raw)))
     thread.start()

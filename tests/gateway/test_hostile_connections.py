@@ -45,7 +45,7 @@ def request(*heads: str, body: bytes = BODY, to: str = f"POST {CHAT}") -> bytes:
     return "\r\n".join(lines).encode("latin-1") + body
 
 
-def told(served: Running, raw: bytes) -> bytes:
+def exchange(served: Running, raw: bytes) -> bytes:
     """Send bytes and return the response until the gateway disconnects."""
     with connect(served) as connection:
         answer = b""
@@ -101,7 +101,7 @@ def test_invalid_requests_are_rejected_and_not_forwarded(
     served: Running, upstream: ScriptedServer, raw: bytes
 ) -> None:
     before = len(upstream.requests)
-    answer = told(served, raw)
+    answer = exchange(served, raw)
     assert status(answer) == 400
     assert answer.count(b"HTTP/1.1 ") == 1
     assert len(upstream.requests) == before
@@ -111,7 +111,7 @@ def test_data_after_a_body_that_is_too_short_is_not_a_request(
     served: Running, upstream: ScriptedServer
 ) -> None:
     before = len(upstream.requests)
-    answer = told(served, request(f"Content-Length: {len(BODY) - 10}"))
+    answer = exchange(served, request(f"Content-Length: {len(BODY) - 10}"))
     assert b"400 Bad Request" in answer
     assert len(upstream.requests) == before
 
@@ -119,19 +119,19 @@ def test_data_after_a_body_that_is_too_short_is_not_a_request(
 def test_a_body_may_be_chunked(served: Running, upstream: ScriptedServer) -> None:
     halves = b"".join(b"%x;a=b\r\n%b\r\n" % (len(half), half) for half in (BODY[:9], BODY[9:]))
     trailer = b"0\r\nbrim-policy: nonsense\r\n\r\n"
-    assert status(told(served, request(CHUNKED, body=halves + trailer))) == 200
+    assert status(exchange(served, request(CHUNKED, body=halves + trailer))) == 200
     assert upstream.requests[-1].raw == BODY
     assert "Transfer-Encoding" not in upstream.requests[-1].headers
 
 
 def test_requests_may_be_pipelined(served: Running) -> None:
     open_ended = request(SIZED).replace(b"Connection: close\r\n", b"")
-    answer = told(served, open_ended * 3 + request(SIZED))
+    answer = exchange(served, open_ended * 3 + request(SIZED))
     assert answer.count(b"HTTP/1.1 200 OK") == 4
 
 
 def test_expect_100_continue_is_answered(served: Running) -> None:
-    answer = told(served, request(SIZED, "Expect: 100-continue"))
+    answer = exchange(served, request(SIZED, "Expect: 100-continue"))
     assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
 
 
@@ -140,7 +140,7 @@ def test_headers_of_an_error_do_not_leak_into_the_next_response(
 ) -> None:
     nonsense = request("Content-Length: 8", "Expect: 100-continue", body=b"nonsense")
     stays = nonsense.replace(b"Connection: close\r\n", b"")
-    answer = told(served, stays + request(to="GET /healthz", body=b""))
+    answer = exchange(served, stays + request(to="GET /healthz", body=b""))
     _, goes_on, refused, healthy = answer.split(b"HTTP/1.1 ")
     assert goes_on == b"100 Continue\r\n\r\n"
     assert refused.startswith(b"400 ")
@@ -155,7 +155,7 @@ ENDLESS = b"GET / HTTP/1.1\r\nX-Name: ".ljust(MAX_HEADER_BYTES + 1, b"x")
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "expected"),
     [
         (b"GARBAGE\r\n\r\n", b"Invalid HTTP request."),
         (ENDLESS, b"The request headers are too large."),
@@ -163,12 +163,12 @@ ENDLESS = b"GET / HTTP/1.1\r\nX-Name: ".ljust(MAX_HEADER_BYTES + 1, b"x")
     ids=["garbage", "endless"],
 )
 def test_errors_of_the_server_itself_are_complete_responses(
-    served: Running, raw: bytes, said: bytes
+    served: Running, raw: bytes, expected: bytes
 ) -> None:
-    heads, _, body = told(served, raw).partition(b"\r\n\r\n")
-    assert body == said
+    heads, _, body = exchange(served, raw).partition(b"\r\n\r\n")
+    assert body == expected
     assert heads.count(b"\r\ncontent-type: ") == 1
-    assert heads.endswith(b"\r\ncontent-length: %d\r\nconnection: close" % len(said))
+    assert heads.endswith(b"\r\ncontent-length: %d\r\nconnection: close" % len(expected))
 
 
 # Headers and paths
@@ -177,7 +177,9 @@ def test_errors_of_the_server_itself_are_complete_responses(
 def test_headers_reach_the_upstream_unchanged(served: Running, upstream: ScriptedServer) -> None:
     beta = ("anthropic-beta: one", "anthropic-beta: two")
     odd = "X-Name: ü \t 世界".encode().decode("latin-1")
-    assert status(told(served, request(SIZED, *beta, odd, "Cookie: a=b", "TE: trailers"))) == 200
+    assert (
+        status(exchange(served, request(SIZED, *beta, odd, "Cookie: a=b", "TE: trailers"))) == 200
+    )
     sent = upstream.requests[-1].headers
     assert sent["anthropic-beta"] == "one, two"
     assert sent["x-name"].encode("latin-1").decode() == "ü \t 世界"
@@ -186,7 +188,7 @@ def test_headers_reach_the_upstream_unchanged(served: Running, upstream: Scripte
 
 @pytest.mark.parametrize("head", ["brim-policy: \xfc\xff", "brim-fitting: maybe", "brim-x: 1"])
 def test_invalid_options_are_rejected(served: Running, head: str) -> None:
-    answer = told(served, request(SIZED, head))
+    answer = exchange(served, request(SIZED, head))
     assert status(answer) == 400
     assert b"_header" in answer
 
@@ -199,7 +201,7 @@ PAGES = ["https://example.org", "null", "http://[", "http://a\\b"]
 @pytest.mark.parametrize("to", [f"POST {CHAT}", *COUNTS, "GET /v1/models", *ASKED_ABOUT])
 def test_requests_from_web_pages_are_rejected(served: Running, to: str) -> None:
     for origin in PAGES:
-        assert status(told(served, request(SIZED, f"Origin: {origin}", to=to))) == 403
+        assert status(exchange(served, request(SIZED, f"Origin: {origin}", to=to))) == 403
 
 
 @pytest.mark.parametrize("to", ASKED_ABOUT)
@@ -207,13 +209,13 @@ def test_dns_rebinding_is_rejected(served: Running, to: str) -> None:
     hosts = {"evil.example:8484": True, "[::1]:8484": False, "LocalHost": False}
     for host, refused in hosts.items():
         raw = request(to=to, body=b"").replace(b"localhost", host.encode())
-        assert (status(told(served, raw)) == 403) is refused
+        assert (status(exchange(served, raw)) == 403) is refused
 
 
 @pytest.mark.parametrize("to", ASKED_ABOUT)
 def test_requests_from_other_sites_are_rejected(served: Running, to: str) -> None:
     for site, refused in {"cross-site": True, "same-site": True, "same-origin": False}.items():
-        answer = told(served, request(f"Sec-Fetch-Site: {site}", to=to, body=b""))
+        answer = exchange(served, request(f"Sec-Fetch-Site: {site}", to=to, body=b""))
         assert (status(answer) == 403) is refused
 
 
@@ -223,19 +225,19 @@ def test_requests_from_other_sites_are_rejected(served: Running, to: str) -> Non
      "/v1/embeddings", "/brim/requests/%00%ff/..", "/%ff%fe%0d%0aX-Name:1", "/" + "x" * 9_000],
 )  # fmt: skip
 def test_other_paths_are_not_found(served: Running, path: str) -> None:
-    answer = told(served, request(SIZED, to=f"POST {path}"))
+    answer = exchange(served, request(SIZED, to=f"POST {path}"))
     assert status(answer) == 404
     assert b"x-name" not in answer.lower().partition(b"\r\n\r\n")[0]
     assert len(answer) < 1_000
 
 
 def test_a_path_may_be_percent_encoded(served: Running) -> None:
-    assert status(told(served, request(SIZED, to="POST /v1/%63hat%2Fcompletions"))) == 200
+    assert status(exchange(served, request(SIZED, to="POST /v1/%63hat%2Fcompletions"))) == 200
 
 
 @pytest.mark.parametrize("name", ["%00%0d%0a", "%ff%fe", "%ed%a0%80", "a/b/../c", "x" * 9_000])
 def test_an_unknown_model_is_not_found(served: Running, name: str) -> None:
-    answer = told(served, request(to=f"GET /v1/models/{name}", body=b""))
+    answer = exchange(served, request(to=f"GET /v1/models/{name}", body=b""))
     assert status(answer) == 404
     assert b"model_not_found" in answer
     assert len(answer) < 1_000
@@ -288,8 +290,8 @@ def test_a_client_that_disconnects_before_its_request_leaves_nothing_running(
 @pytest.mark.parametrize("is_begun", [False, True])
 def test_a_client_that_disconnects_cancels_its_request(is_begun: bool) -> None:
     never = threading.Event()
-    said = TextReply("Hello to you.", hold=never) if is_begun else TextReply("Hello.", pause=LONG)
-    with ScriptedServer(said) as slow, running(config_of(slow.url)) as served:
+    reply = TextReply("Hello to you.", hold=never) if is_begun else TextReply("Hello.", pause=LONG)
+    with ScriptedServer(reply) as slow, running(config_of(slow.url)) as served:
         sized = f"Content-Length: {len(STREAMED)}"
         with connect(served) as connection:
             connection.sendall(request(sized, body=STREAMED))
@@ -306,7 +308,7 @@ def test_a_body_that_does_not_arrive_times_out(upstream: ScriptedServer) -> None
     config = replace(config_of(upstream.url), gateway=GatewayConfig(body_seconds=0.2))
     with running(config) as served:
         for path in (CHAT, MESSAGES, COUNT_TOKENS):
-            answer = told(served, request(SIZED, to=f"POST {path}")[:-10])
+            answer = exchange(served, request(SIZED, to=f"POST {path}")[:-10])
             assert status(answer) == 408
             assert b"No part of the body arrived for 0.2 s" in answer
 

@@ -57,15 +57,15 @@ async def answered(
         return answer, await answer.read()
 
 
-def check_fault(path: str, told: Mapping[str, Any]) -> None:
-    assert SECRET not in json.dumps(told)
-    assert "Traceback" not in json.dumps(told)
+def check_fault(path: str, body: Mapping[str, Any]) -> None:
+    assert SECRET not in json.dumps(body)
+    assert "Traceback" not in json.dumps(body)
     if path == MESSAGES:
-        assert told["type"] == "error"
-        assert told["error"]["type"] in ("api_error", "timeout_error")
+        assert body["type"] == "error"
+        assert body["error"]["type"] in ("api_error", "timeout_error")
     else:
-        assert told["error"]["type"] == "server_error"
-        assert told["error"]["code"].startswith("upstream_")
+        assert body["error"]["type"] == "server_error"
+        assert body["error"]["code"].startswith("upstream_")
 
 
 BEFORE_ALL = [name for name, pieces in HANGS_UP.items() if len(pieces) < 2]
@@ -94,12 +94,12 @@ def test_a_broken_stream_ends_with_an_error_event(path: str, name: str) -> None:
                 check_fault(path, json.loads(raw))
                 return
             assert answer.status == 200
-            said, _, last = raw.removesuffix(b"\n\n").rpartition(b"data: ")
+            relayed, _, last = raw.removesuffix(b"\n\n").rpartition(b"data: ")
             assert b"broke before the response was complete" in last
-            told = json.loads(last)
-            check_fault(path, {"error": told | {"type": "server_error"}} if path == RESPONSES
-                        else told)  # fmt: skip
-            assert said.startswith(b"data: ")
+            error = json.loads(last)
+            check_fault(path, {"error": error | {"type": "server_error"}} if path == RESPONSES
+                        else error)  # fmt: skip
+            assert relayed.startswith(b"data: ")
 
     run(read())
 

@@ -120,8 +120,8 @@ def test_a_request_without_a_key_is_rejected(keyed: Running, path: str) -> None:
 
 def test_an_active_key_works_with_each_library(keyed: Running, anna: str) -> None:
     with openai_with(keyed, anna) as client:
-        said = client.chat.completions.create(model="m", messages=HELLO).choices[0].message
-        assert said.content == "Hello."
+        message = client.chat.completions.create(model="m", messages=HELLO).choices[0].message
+        assert message.content == "Hello."
         assert client.responses.create(model="m", input="hi").output_text == "Hello."
         assert [model.id for model in client.models.list()] == ["scripted"]
     with anthropic_with(keyed, anna) as other:
@@ -148,8 +148,12 @@ def test_a_key_is_found_in_every_header(
 ) -> None:
     headers = {name: value.format(anna) for name, value in shown.items()}
     assert ask(keyed, CHAT, "hi", headers=headers).status_code == 200
-    (asked,) = provider.requests
-    assert not {name.lower() for name in asked.headers} & {"authorization", "x-api-key", "api-key"}
+    (request,) = provider.requests
+    assert not {name.lower() for name in request.headers} & {
+        "authorization",
+        "x-api-key",
+        "api-key",
+    }
 
 
 def test_a_revoked_key_is_rejected_immediately_even_if_cached(
@@ -230,10 +234,15 @@ def test_no_upstream_gets_a_gateway_key(anna: str) -> None:
                 assert ask(gateway, path, "hi", model="one", headers=shown).status_code == 200
             httpx.get(f"{gateway.url}/v1/models", headers=shown).raise_for_status()
             post(gateway.url, "/v1/responses/x", {"model": "one"}, shown)
-        asked = [*first.requests, *first.count_requests, *second.requests, *second.count_requests]
+        requests = [
+            *first.requests,
+            *first.count_requests,
+            *second.requests,
+            *second.count_requests,
+        ]
     assert len(first.requests) == len(second.requests) == 3
-    assert len(asked) > 8
-    for one in asked:
+    assert len(requests) > 8
+    for one in requests:
         assert anna not in json.dumps(dict(one.headers)) + one.raw.decode()
     assert {one.headers.get("authorization") for one in first.requests} == {None}
     assert {one.headers.get("Authorization") for one in second.requests} == {f"Bearer {SECRET}"}
@@ -254,8 +263,8 @@ def test_a_passthrough_path_does_not_forward_gateway_keys(anna: str) -> None:
                     post, *at, bearer_headers(anna) | {"x-api-key": anna}
                 )
                 assert answer.status_code == 200
-            (asked,) = server.asked
-            assert anna not in str(dict(asked.headers))
+            (request,) = server.asked
+            assert anna not in str(dict(request.headers))
 
     run(passed())
 
@@ -284,8 +293,8 @@ async def _swept(gateway: Running) -> None:
     accounts = gateway.gateway.services.accounts
     task = gateway.gateway._sweeping
     assert task is not None
-    asked = asyncio.run_coroutine_threadsafe(accounts.sweep(), task.get_loop())
-    await asyncio.wrap_future(asked)
+    sweep = asyncio.run_coroutine_threadsafe(accounts.sweep(), task.get_loop())
+    await asyncio.wrap_future(sweep)
 
 
 def test_a_running_gateway_requires_keys_soon_after_the_first_is_created(
@@ -320,10 +329,10 @@ def test_an_unusable_store_stops_the_gateway_at_startup(content: bytes) -> None:
     store_file().parent.mkdir(parents=True)
     store_file().write_bytes(content)
     accounts = AccountService(config_of().gateway, {"BRIM_STATE": str(store_file().parent)})
-    with pytest.raises(AccountStoreError, match="restore a backup") as told:
+    with pytest.raises(AccountStoreError, match="restore a backup") as error:
         asyncio.run(accounts.start())
-    assert not isinstance(told.value, AccountStoreUnavailableError)
-    assert "new" not in str(told.value)
+    assert not isinstance(error.value, AccountStoreUnavailableError)
+    assert "new" not in str(error.value)
 
 
 def test_an_unavailable_store_is_retried_while_requests_are_rejected(

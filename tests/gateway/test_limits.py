@@ -112,13 +112,13 @@ def test_a_slow_body_times_out() -> None:
     ):
         client.sendall(request_head(CHAT, "Content-Length: 1000"))
         client.settimeout(0.05)
-        said = b""
+        received = b""
         for _ in range(1_000):  # a byte before every silence would be too long
             client.sendall(b" ")
             with suppress(TimeoutError):
-                said = client.recv(65_536)
+                received = client.recv(65_536)
                 break
-        assert said.startswith(b"HTTP/1.1 408 ")
+        assert received.startswith(b"HTTP/1.1 408 ")
         assert provider.requests == []
 
 

@@ -31,9 +31,9 @@ def test_a_json_line_has_all_fields(stream: io.StringIO) -> None:
     LOG.info(
         "answered", extra={"fields": {"id": "brim_1", "status": 200, "trimmed": {"dropped": 3}}}
     )
-    told = json.loads(stream.getvalue())
-    assert told.pop("time").endswith("+00:00")
-    assert told == {
+    line = json.loads(stream.getvalue())
+    assert line.pop("time").endswith("+00:00")
+    assert line == {
         "level": "info",
         "message": "answered",
         "id": "brim_1",

@@ -54,7 +54,7 @@ def test_a_key_with_caps_cannot_send_a_request_without_a_cost_bound(
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "expected"),
     [
         ({"model": "unknown-model"}, (403, "price_unknown")),
         ({"max_tokens": "many"}, (400, "invalid_request")),
@@ -63,12 +63,12 @@ def test_a_key_with_caps_cannot_send_a_request_without_a_cost_bound(
     ids=str,
 )
 def test_an_unbounded_request_is_rejected_before_the_upstream_is_contacted(
-    more: dict[str, Any], said: tuple[int, str]
+    more: dict[str, Any], expected: tuple[int, str]
 ) -> None:
     secret = create_secret("anna", "5/day")
     with running(priced("http://127.0.0.1:9/v1", price=None)) as gateway:
         refused = say_hi(gateway, secret, **more)
-    assert (refused.status_code, refused.json()["error"]["code"]) == said
+    assert (refused.status_code, refused.json()["error"]["code"]) == expected
 
 
 def test_a_cap_in_tokens_allows_expensive_tiers() -> None:
@@ -118,9 +118,9 @@ def test_a_duplicate_field_is_sent_with_the_reserved_value_only(
     ).encode()
     with gateway_with_upstream() as (gateway, provider):
         assert post(gateway.url, CHAT, raw, bearer_headers(capped)).status_code == 200
-        (asked,) = provider.requests
-        assert asked.raw.count(b"max_tok") == 1
-        assert asked.body["max_tokens"] == 10
+        (request,) = provider.requests
+        assert request.raw.count(b"max_tok") == 1
+        assert request.body["max_tokens"] == 10
     assert not only_row().is_estimated  # a stream was asked for its usage as well
 
 

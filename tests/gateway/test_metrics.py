@@ -72,9 +72,9 @@ def finished(model: str, **more: Any) -> RequestRecord:
 @each_format
 def test_metrics_match_the_record_of_a_request(path: str) -> None:
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
-    said = TextReply("one two three", cached=5)
+    reply = TextReply("one two three", cached=5)
     with (
-        ScriptedServer(said) as provider,
+        ScriptedServer(reply) as provider,
         running(config_of(provider.url, window=3_000, price=price)) as server,
     ):
         request = get_record(server, ask(server, path, *TURNS))

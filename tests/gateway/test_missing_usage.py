@@ -62,10 +62,10 @@ def goes_on() -> Iterator[threading.Event]:
     event.set()
 
 
-def whole(path: str, said: TextReply, **told: Any) -> dict[str, Any]:
+def whole(path: str, reply: TextReply, **fields: Any) -> dict[str, Any]:
     """A response of a provider with changed usage."""
     usage = Usage(PROMPT_TOKENS, 0, 2)
-    return find_reply_format(path).build_response(said, "name", "scripted", usage) | told
+    return find_reply_format(path).build_response(reply, "name", "scripted", usage) | fields
 
 
 def raw(answer: object) -> ErrorReply:
@@ -75,30 +75,30 @@ def raw(answer: object) -> ErrorReply:
 
 def streamed(path: str, answer: dict[str, Any]) -> ErrorReply:
     """The same response as a stream."""
-    form, asked = find_reply_format(path), {"stream_options": {"include_usage": True}}
-    events = islice(form.iter_events(answer, asked), form.events_before_reply, None)
+    form, body = find_reply_format(path), {"stream_options": {"include_usage": True}}
+    events = islice(form.iter_events(answer, body), form.events_before_reply, None)
     return ErrorReply(200, raw="".join(events).encode(), in_stream=True)
 
 
 # Counted usage
 
 
-@pytest.mark.parametrize("told", [dict.fromkeys(PATHS, SILENT), WITHOUT_OUTPUT, NO_OUTPUT])
+@pytest.mark.parametrize("fields", [dict.fromkeys(PATHS, SILENT), WITHOUT_OUTPUT, NO_OUTPUT])
 @pytest.mark.parametrize("path", PATHS)
 def test_output_is_counted_if_a_response_does_not_report_it(
-    anna: str, path: str, told: Mapping[str, Any]
+    anna: str, path: str, fields: Mapping[str, Any]
 ) -> None:
-    with gateway_with_upstream(raw(whole(path, TextReply(WORDS), **told[path]))) as (
+    with gateway_with_upstream(raw(whole(path, TextReply(WORDS), **fields[path]))) as (
         gateway,
         provider,
     ):
         assert say_hi(gateway, anna, path).status_code == 200
-        tokens, said = provider.requests[0].tokens, provider.tokens(WORDS)
+        tokens, reply_tokens = provider.requests[0].tokens, provider.tokens(WORDS)
     row = only_row()
     assert row.is_estimated
-    assert row.charge.usage.output == said == 10
+    assert row.charge.usage.output == reply_tokens == 10
     assert row.charge.usage.input in (tokens, PROMPT_TOKENS)
-    assert settled_cost(row) == 2 * row.charge.usage.input + 10 * said
+    assert settled_cost(row) == 2 * row.charge.usage.input + 10 * reply_tokens
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -106,17 +106,17 @@ def test_output_is_counted_if_a_stream_reports_none(anna: str, path: str) -> Non
     answer = whole(path, TextReply(WORDS), **NO_OUTPUT[path])
     with gateway_with_upstream(streamed(path, answer)) as (gateway, provider):
         assert say_hi(gateway, anna, path, stream=True).status_code == 200
-        said = provider.tokens(WORDS)
+        reply_tokens = provider.tokens(WORDS)
     row = only_row()
     assert row.is_estimated
-    assert row.charge.usage.output == said
-    assert settled_cost(row) == 2 * row.charge.usage.input + 10 * said
+    assert row.charge.usage.output == reply_tokens
+    assert settled_cost(row) == 2 * row.charge.usage.input + 10 * reply_tokens
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_tool_calls_are_counted(anna: str, path: str) -> None:
-    said = TextReply(calls=[ToolCallReply("read", {"path": WORDS})])
-    with gateway_with_upstream(raw(whole(path, said, usage=None))) as (gateway, provider):
+    reply = TextReply(calls=[ToolCallReply("read", {"path": WORDS})])
+    with gateway_with_upstream(raw(whole(path, reply, usage=None))) as (gateway, provider):
         assert say_hi(gateway, anna, path).status_code == 200
         least = provider.tokens(WORDS)
     row = only_row()
@@ -150,8 +150,8 @@ def test_all_choices_are_counted(anna: str, is_streamed: bool) -> None:
     )
     with gateway_with_upstream(answer) as (gateway, provider):
         assert say_hi(gateway, anna, n=3, stream=is_streamed).status_code == 200
-        said = provider.tokens(WORDS)
-    assert 3 * said <= only_row().charge.usage.output <= 3 * said + 2
+        reply_tokens = provider.tokens(WORDS)
+    assert 3 * reply_tokens <= only_row().charge.usage.output <= 3 * reply_tokens + 2
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -272,5 +272,5 @@ def test_an_hour_cache_costs_twice_the_input(anna: str) -> None:
         assert say_hi(gateway, anna, MESSAGES).status_code == 200
         (record,) = gateway.gateway.records.newest(1)
     assert settled_cost(only_row()) == 8 * 4 + 20 * 5 + 30 * 8 + 2 * 10
-    told = {"input": 58, "cached": 0, "written": 50, "output": 2, "estimated": False}
-    assert record.to_dict()["usage"] == told
+    expected = {"input": 58, "cached": 0, "written": 50, "output": 2, "estimated": False}
+    assert record.to_dict()["usage"] == expected

@@ -47,7 +47,7 @@ def upstream(
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "text"),
     [
         ("gpt-5-mini", "by name"),
         ("gpt-5-nano", "by pattern"),
@@ -57,7 +57,7 @@ def upstream(
         ("GPT-5-MINI", "all others"),
     ],
 )
-def test_the_models_name_selects_its_upstream(model: str, said: str) -> None:
+def test_the_models_name_selects_its_upstream(model: str, text: str) -> None:
     with (
         ScriptedServer("all others") as third,
         ScriptedServer("by pattern") as second,
@@ -71,7 +71,7 @@ def test_the_models_name_selects_its_upstream(model: str, said: str) -> None:
         with running(Config(upstreams=upstreams)) as gateway:
             for path in PATHS:
                 answer = post(gateway.url, path, body_of(path, HELLO, model=model))
-                assert read_spoken(answer) == said
+                assert read_spoken(answer) == text
 
 
 def test_an_unknown_model_is_an_error_with_the_available_ones() -> None:
@@ -119,8 +119,8 @@ def test_a_model_that_two_upstreams_serve_each_in_its_format() -> None:
             "b": upstream(two, format=("openai", "responses")),
         }
         with running(Config(upstreams=upstreams)) as gateway:
-            said = [read_spoken(post(gateway.url, path, body_of(path, HELLO))) for path in PATHS]
-    assert said == ["two", "one", "two"]
+            texts = [read_spoken(post(gateway.url, path, body_of(path, HELLO))) for path in PATHS]
+    assert texts == ["two", "one", "two"]
 
 
 def test_a_body_without_a_model() -> None:
@@ -167,8 +167,8 @@ def test_the_format_of_a_body_is_detected_from_its_shape(
     with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
         answer = post(gateway.url, at, {"model": "m", "max_tokens": 9, **body})
         assert (answer.status_code, read_spoken(answer)) == (200, "ok")
-        (asked,) = provider.requests
-    assert asked.path == meant
+        (request,) = provider.requests
+    assert request.path == meant
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -302,10 +302,10 @@ def test_the_counted_body_has_the_format_that_is_sent() -> None:
     with ScriptedServer("ok", window=4_000, like="llama.cpp", model="own") as provider:
         with running(config_of(provider.url, template="strict", count="always")) as gateway:
             answer = post(gateway.url, CHAT, body)
-        counted, (asked,) = provider.count_requests[-1], provider.requests
+        counted, (request,) = provider.count_requests[-1], provider.requests
     assert answer.headers["brim-count"] == "server"
-    assert answer.headers["brim-tokens"] == str(asked.tokens)
-    assert turns_in(CHAT, counted.body) == turns_in(CHAT, asked.body)
+    assert answer.headers["brim-tokens"] == str(request.tokens)
+    assert turns_in(CHAT, counted.body) == turns_in(CHAT, request.body)
 
 
 def test_sdk_clients_get_the_counts_of_a_real_server(llama: LocalServer) -> None:
@@ -338,9 +338,9 @@ def test_a_request_can_choose_its_policy(path: str, policy: PolicyName) -> None:
         answer = post(gateway.url, path, body, {"brim-policy": policy.upper()})
         assert read_spoken(answer) == "ok"
         assert answer.headers["brim-policy"] == policy
-        (asked,) = provider.requests
+        (request,) = provider.requests
     wanted = brim.fit(body, window=1_000, policy=policy)
-    assert asked.body == dict(wanted)
+    assert request.body == dict(wanted)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -353,10 +353,10 @@ def test_a_dry_run_shows_what_would_be_sent(path: str) -> None:
         shown = post(gateway.url, path, body, {"brim-fitting": "dry-run"})
         assert not provider.requests
         post(gateway.url, path, body)
-        (asked,) = provider.requests
+        (request,) = provider.requests
     assert shown.status_code == 200
     assert shown.json()["object"] == "brim.plan"
-    assert shown.json()["body"] == asked.body
+    assert shown.json()["body"] == request.body
     decisions = shown.json()["plan"]["decisions"]
     assert len(decisions) == len(TURNS)
     kept = sum(decision["after"] for decision in decisions)
@@ -374,7 +374,7 @@ def test_cache_marks_are_set_on_request(is_set: bool) -> None:
         with running(config_of(provider.url, cache_marks=is_set)) as gateway:
             post(gateway.url, MESSAGES, body)
             post(gateway.url, MESSAGES, body, options)
-        first, second = (asked.body for asked in provider.requests)
+        first, second = (request.body for request in provider.requests)
     marked, plain = (first, second) if is_set else (second, first)
     assert "cache_control" not in json.dumps(plain)
     assert 1 <= json.dumps(marked).count("cache_control") <= 4
@@ -388,9 +388,9 @@ def test_the_clients_own_cache_marks_are_kept_and_none_are_added() -> None:
     with ScriptedServer("ok", window=1_000) as provider:
         with running(config_of(provider.url, cache_marks=True)) as gateway:
             post(gateway.url, MESSAGES, body)
-        (asked,) = provider.requests
-    assert asked.body["system"] == system
-    assert json.dumps(asked.body).count("cache_control") == 1
+        (request,) = provider.requests
+    assert request.body["system"] == system
+    assert json.dumps(request.body).count("cache_control") == 1
 
 
 @pytest.mark.parametrize(

@@ -31,15 +31,15 @@ async def passing(answer: Handler, *paths: str) -> AsyncIterator[tuple[str, Scri
             yield gateway.url, server
 
 
-async def asked(address: str, line: str) -> tuple[int, bytes]:
+async def send(address: str, line: str) -> tuple[int, bytes]:
     """Return the response to a request with this request line."""
     host, _, port = address.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"{line} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
-    said = await reader.read()
+    response = await reader.read()
     writer.close()
     await writer.wait_closed()
-    return int(said.split()[1]), said.partition(b"\r\n\r\n")[2]
+    return int(response.split()[1]), response.partition(b"\r\n\r\n")[2]
 
 
 PASSED = {
@@ -69,8 +69,8 @@ LISTED = ("/v1/embeddings", "/v1/responses/*")
 def test_a_listed_path_is_forwarded(line: str, path: str) -> None:
     async def ask() -> None:
         async with passing(_ok, *LISTED) as (address, server):
-            status, said = await asked(address, line)
-            assert (status, b"something" in said) == (200, True)
+            status, response = await send(address, line)
+            assert (status, b"something" in response) == (200, True)
             assert [(each.method, each.path) for each in server.asked] == [(line.split()[0], path)]
 
     run(ask())
@@ -80,7 +80,7 @@ def test_a_listed_path_is_forwarded(line: str, path: str) -> None:
 def test_no_other_path_is_forwarded(line: str) -> None:
     async def ask() -> None:
         async with passing(_ok, *LISTED) as (address, server):
-            status, _ = await asked(address, line)
+            status, _ = await send(address, line)
             assert status in (404, 405)
             assert server.asked == []
 
@@ -91,9 +91,9 @@ def test_no_other_path_is_forwarded(line: str) -> None:
 def test_own_paths_are_never_passed_through(path: str) -> None:
     async def ask() -> None:
         async with passing(_ok, "/*") as (address, server):
-            assert (await asked(address, f"GET {path}"))[0] == 200
+            assert (await send(address, f"GET {path}"))[0] == 200
             assert server.asked == []
-            assert (await asked(address, "GET /v1/anything/else"))[0] == 200
+            assert (await send(address, "GET /v1/anything/else"))[0] == 200
             assert [each.path for each in server.asked] == ["/v1/anything/else"]
 
     run(ask())
@@ -110,7 +110,7 @@ def test_own_paths_are_never_passed_through(path: str) -> None:
 def test_own_paths_are_recognized_in_every_spelling(path: str) -> None:
     async def ask() -> None:
         async with passing(_ok, "/*", "/v1/*") as (address, server):
-            assert (await asked(address, f"POST {path}"))[0] == 404
+            assert (await send(address, f"POST {path}"))[0] == 404
             assert server.asked == []
 
     run(ask())
@@ -120,7 +120,7 @@ def test_own_paths_are_recognized_in_every_spelling(path: str) -> None:
 def test_no_path_leads_to_another_host(path: str) -> None:
     async def ask() -> None:
         async with passing(_ok) as (address, _):
-            assert (await asked(address, f"GET {path}"))[0] == 404
+            assert (await send(address, f"GET {path}"))[0] == 404
 
     run(ask())
 
@@ -132,8 +132,8 @@ def test_an_error_does_not_reveal_the_upstream_key(status: int) -> None:
 
     async def ask() -> None:
         async with passing(answer, "/v1/embeddings") as (address, _):
-            told, said = await asked(address, "POST /v1/embeddings")
-            assert told == status
-            assert b"wrong key: [key]" in said
+            answered, response = await send(address, "POST /v1/embeddings")
+            assert answered == status
+            assert b"wrong key: [key]" in response
 
     run(ask())

@@ -29,8 +29,8 @@ Saying = Callable[[int], tuple[str, str]]
 
 
 def at_length(n: int) -> tuple[str, str]:
-    asked = f"Question {n}: " + f"what of the number {n}, and of {n * n}? " * (1 + n % 3)
-    return asked, f"Answer {n}: " + f"it is larger than {n - 1}. " * (1 + n % 4)
+    question = f"Question {n}: " + f"what of the number {n}, and of {n * n}? " * (1 + n % 3)
+    return question, f"Answer {n}: " + f"it is larger than {n - 1}. " * (1 + n % 4)
 
 
 def shortly(n: int) -> tuple[str, str]:
@@ -55,18 +55,18 @@ def converse(
     config: Config, path: str, saying: Saying, turns: int, key: str = "", **more: Any
 ) -> Iterator[Exchange]:
     """Yield the exchanges of a conversation whose whole history is sent every time."""
-    said: list[tuple[str, str]] = []
+    conversation: list[tuple[str, str]] = []
     for start in range(0, turns, LIFE):
         with running(config, {"KEY": key}) as gateway:
             for n in range(start, min(start + LIFE, turns)):
-                asked, answer = saying(n)
-                said.append(("user", asked))
-                answered = ask(gateway, path, *said, **{"reply": 20, **more})
+                question, answer = saying(n)
+                conversation.append(("user", question))
+                answered = ask(gateway, path, *conversation, **{"reply": 20, **more})
                 assert answered.status_code == 200
                 usage = parse_usage(answered.json())
                 assert usage is not None
                 yield Exchange(answered.headers, usage)
-                said.append(("assistant", answer))
+                conversation.append(("assistant", answer))
 
 
 def continues(before: Sequence[Any], after: Sequence[Any]) -> bool:
@@ -90,7 +90,7 @@ def test_between_trims_each_request_begins_with_the_previous_one(
                   reports_window=False) as upstream:  # fmt: skip
         config = config_of(upstream.url, window=WINDOW, reply=REPLY, cache_marks=True)
         exchanges = list(converse(config, path, at_length, TURNS, model=model))
-        sent = [[*map(unmarked, turns_in(path, asked.body))] for asked in upstream.requests]
+        sent = [[*map(unmarked, turns_in(path, request.body))] for request in upstream.requests]
         assert not upstream.rejected
     last = exchanges[-1].headers
     assert last["brim-count"] == ("exact" if model == counted_as else "estimate")
@@ -109,7 +109,7 @@ def test_the_prefix_is_stable_if_the_server_counts_every_request(path: str) -> N
     ) as upstream:
         config = config_of(upstream.url, reply=REPLY, cache_marks=True, count="always")
         exchanges = list(converse(config, path, at_length, TURNS))
-        sent = [[*map(unmarked, turns_in(path, asked.body))] for asked in upstream.requests]
+        sent = [[*map(unmarked, turns_in(path, request.body))] for request in upstream.requests]
         assert not upstream.rejected
     assert {exchange.headers["brim-count"] for exchange in exchanges} == {"server"}
     assert all(int(each.headers["brim-tokens"]) == each.usage.input for each in exchanges)

@@ -146,19 +146,19 @@ def test_headers_match_the_record(path: str) -> None:
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 def test_usage_and_cost_come_from_the_report(path: str, streamed: bool) -> None:
     price = Price(Decimal(1), Decimal("0.5"), Decimal(10))
-    said = TextReply("one two three", cached=5)
+    reply = TextReply("one two three", cached=5)
     with (
-        ScriptedServer(said, tokenizer_model="gpt-4o") as provider,
+        ScriptedServer(reply, tokenizer_model="gpt-4o") as provider,
         running(config_of(provider.url, price=price)) as server,
     ):
         answer = ask(server, path, "Say some words, please.", stream=streamed)
-        request, (asked,) = get_record(server, answer), provider.requests
+        request, (received,) = get_record(server, answer), provider.requests
         assert request["streamed"] is streamed
         usage = request["usage"]
-        assert (usage["input"], usage["cached"]) == (asked.tokens, 5)
-        assert usage["output"] == provider.tokens(said.text)
+        assert (usage["input"], usage["cached"]) == (received.tokens, 5)
+        assert usage["output"] == provider.tokens(reply.text)
         assert usage["estimated"] is False
-        dollars = (asked.tokens - 5) * 1 + 5 * 0.5 + usage["output"] * 10
+        dollars = (received.tokens - 5) * 1 + 5 * 0.5 + usage["output"] * 10
         assert request["cost"] == pytest.approx(dollars / 1_000_000)
 
 
@@ -253,14 +253,14 @@ PIECES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("number", [50, 2_000])
 @each_format
 def test_an_incomplete_stream_is_recorded(path: str, number: int) -> None:
-    said = f"data: {json.dumps(PIECES[path])}\n\n".encode() * number
+    events = f"data: {json.dumps(PIECES[path])}\n\n".encode() * number
     with (
-        ScriptedServer(ErrorReply(raw=said, in_stream=True)) as provider,
+        ScriptedServer(ErrorReply(raw=events, in_stream=True)) as provider,
         running(config_of(provider.url)) as server,
     ):
         answer = ask(server, path, "hi", stream=True)
         request = get_record(server, answer)
-        _, _, error = answer.content.partition(said)
+        _, _, error = answer.content.partition(events)
         assert b"closed the stream before it was complete" in error
         assert (request["end"], request["code"]) == ("upstream_failed", "upstream_error")
         assert request["usage"]["estimated"] is True

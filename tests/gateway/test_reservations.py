@@ -50,7 +50,7 @@ def test_an_output_limit_is_added_for_capped_keys(path: str, key: str) -> None:
     with gateway_with_upstream() as (gateway, provider):
         for secret, body in ((capped, raw), (free, raw), (capped, short), (free, short)):
             assert post(gateway.url, path, body, bearer_headers(secret)).status_code == 200
-        sent = [asked.raw for asked in provider.requests]
+        sent = [request.raw for request in provider.requests]
     added = b'{"%b":100,' % key.encode()
     assert sent == [added + raw[1:], raw, short, short]
 

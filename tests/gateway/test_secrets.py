@@ -119,8 +119,8 @@ def watched(answers: Script, **settings: Any) -> Iterator[tuple[Running, Scripte
         config = replace(config_of(provider.url, **given), gateway=gateway)
         with running(config, {"KEY": UPSTREAM_KEY}) as server:
             yield server, provider
-            said = [httpx.get(f"{server.url}{path}").text for path in _asked_about(server)]
-    written = [*lines.getvalue().splitlines(), *said]
+            pages = [httpx.get(f"{server.url}{path}").text for path in _asked_about(server)]
+    written = [*lines.getvalue().splitlines(), *pages]
     assert [text for text in written if MARK in text] == []
     assert len(lines.getvalue().splitlines()) >= 1
 
@@ -166,9 +166,9 @@ def test_no_response_reveals_content(answers: Script) -> None:
             for streamed in (True, False):
                 post_marked(server, path, marked(path, streamed=streamed))
         assert len(provider.requests) == 6
-        for asked in provider.requests:
-            assert asked.headers["Authorization"] == f"Bearer {UPSTREAM_KEY}"
-            assert f"{MARK}client-key" not in str(asked.headers)
+        for request in provider.requests:
+            assert request.headers["Authorization"] == f"Bearer {UPSTREAM_KEY}"
+            assert f"{MARK}client-key" not in str(request.headers)
 
 
 @each_format

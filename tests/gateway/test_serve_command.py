@@ -104,7 +104,7 @@ def client_of(address: str) -> Iterator[HTTPConnection]:
         yield client
 
 
-def asked(client: HTTPConnection, llama: LocalServer, **options: object) -> None:
+def send_request(client: HTTPConnection, llama: LocalServer, **options: object) -> None:
     """Send a request with the client's own key."""
     body = {"model": llama.model, "messages": [{"role": "user", "content": "Count to ten!"}]}
     heads = {"Authorization": f"Bearer {llama.key}", "Content-Type": "application/json"}
@@ -121,7 +121,7 @@ def test_without_an_upstream_all_options_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--upstream", "nonsense"], "--upstream: upstreams.default.endpoint must be a URL"),
         ([*UPSTREAM, "--format", "opnai"], "--format: upstreams.default.format must be one of"),
@@ -135,27 +135,27 @@ def test_without_an_upstream_all_options_are_listed() -> None:
         (["--local", *UPSTREAM], "--local can only be combined with --window, --reply and --price"),
     ],
 )
-def test_invalid_flags_are_reported(arguments: list[str], said: str) -> None:
+def test_invalid_flags_are_reported(arguments: list[str], message: str) -> None:
     ended = brim_serve(*arguments)
     assert ended.exit_code == 2
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 @pytest.mark.parametrize(
-    ("write", "said"),
+    ("write", "message"),
     [
         ("PRAGMA user_version = 99", "Upgrade brim."),
         ("PRAGMA user_version = 0", "restore a backup"),
     ],
 )
-def test_an_unusable_store_is_reported_in_one_line(write: str, said: str) -> None:
+def test_an_unusable_store_is_reported_in_one_line(write: str, message: str) -> None:
     create_secret("anna")
     with closing(sqlite3.connect(store_file())) as base:
         base.execute(write)
     ended = brim_serve(*UPSTREAM, "--port", "0")
     assert ended.exit_code == 4
     assert ended.stderr.startswith(f"brim: Cannot use {store_file()}: ")
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 
@@ -165,8 +165,8 @@ def test_an_invalid_setting_is_reported_with_its_line(
     file = place / "my.toml"
     file.write_text("[upstreams.openai]\nendpont = 'http://h'\n", encoding="utf-8")
     monkeypatch.setenv("BRIM_CONFIG", str(file))
-    said = "upstreams.openai.endpont is not a known key. Did you mean upstreams.openai.endpoint?"
-    assert brim_serve().stderr == f"brim: {file}:2: {said}\n"
+    message = "upstreams.openai.endpont is not a known key. Did you mean upstreams.openai.endpoint?"
+    assert brim_serve().stderr == f"brim: {file}:2: {message}\n"
 
 
 def test_a_port_in_use_is_reported() -> None:
@@ -192,18 +192,20 @@ def test_a_missing_package_is_reported_with_the_install_command(
 # The startup message
 
 
-def told(upstreams: Mapping[str, UpstreamConfig]) -> str:
+def describe_startup(upstreams: Mapping[str, UpstreamConfig]) -> str:
     return "\n".join(StartupMessage("http://127.0.0.1:8484", upstreams).lines(None))
 
 
 def test_the_startup_message_lists_environment_variables() -> None:
     openai = UpstreamConfig("https://api.openai.com/v1", models=("gpt-*",), key_env="OPENAI_KEY")
-    both = told({"openai": openai, "claude": UpstreamConfig("https://api.anthropic.com")})
+    both = describe_startup(
+        {"openai": openai, "claude": UpstreamConfig("https://api.anthropic.com")}
+    )
     assert "  OPENAI_BASE_URL=http://127.0.0.1:8484/v1 " in both
     assert "  ANTHROPIC_BASE_URL=http://127.0.0.1:8484 " in both
     assert re.search(r"\nopenai +https://\S+ +openai, responses +OPENAI_KEY +gpt-\*\n", both)
     assert re.search(r"\nclaude +https://\S+ +anthropic +the client's +all others", both)
-    assert "ANTHROPIC" not in told({"openai": openai})
+    assert "ANTHROPIC" not in describe_startup({"openai": openai})
 
 
 # Processes
@@ -223,7 +225,7 @@ def test_a_running_stream_ends_before_the_gateway(llama: LocalServer) -> None:
             }
         ]
         with client_of(greeting["address"]) as client:
-            asked(client, llama, stream=True, max_tokens=60, ignore_eos=True)
+            send_request(client, llama, stream=True, max_tokens=60, ignore_eos=True)
             answer = client.getresponse()
             assert answer.status == 200
             assert answer.headers["brim-request-id"]
@@ -245,11 +247,11 @@ def test_a_key_with_a_dollar_cap_needs_a_price(price: list[str], status: int) ->
         heads = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
         client.request("POST", "/v1/chat/completions", json.dumps(body), heads)
         answer = client.getresponse()
-        said = answer.read().decode()
+        text = answer.read().decode()
         assert answer.status == status
     if status == 403:
-        assert "The price of this model is unknown" in said
-        assert "`brim serve --price INPUT/OUTPUT`" in said
+        assert "The price of this model is unknown" in text
+        assert "`brim serve --price INPUT/OUTPUT`" in text
 
 
 def test_a_second_ctrl_c_records_the_output_so_far_and_exits() -> None:
@@ -288,7 +290,7 @@ def test_in_a_pipe_all_output_is_json(llama: LocalServer) -> None:
         first = json.loads(line_with(process, "serving"))
         assert first["upstreams"][0]["key_env"] == "LLAMA_KEY"
         with client_of(first["address"]) as client:
-            asked(client, llama, max_tokens=1)
+            send_request(client, llama, max_tokens=1)
             assert client.getresponse().status == 200
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
@@ -301,11 +303,11 @@ def test_in_a_pipe_all_output_is_json(llama: LocalServer) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 def test_the_embedded_model_is_served_in_all_three_formats(local_gateway: str, path: str) -> None:
-    said = [{"role": "user", "content": "Hello!"}]
+    messages = [{"role": "user", "content": "Hello!"}]
     body = (
-        {"input": said, "max_output_tokens": 2}
+        {"input": messages, "max_output_tokens": 2}
         if path == "/v1/responses"
-        else {"messages": said, "max_tokens": 2}
+        else {"messages": messages, "max_tokens": 2}
     )
     with client_of(local_gateway) as client:
         client.request("POST", path, json.dumps({"model": "any", **body}))
@@ -339,7 +341,7 @@ def test_other_asgi_servers_work(server: list[str], llama: LocalServer) -> None:
     with started(command, BRIM_UPSTREAMS__LLAMA__ENDPOINT=llama.url) as process:
         wait_for(port, process)
         with client_of(f"http://127.0.0.1:{port}") as client:
-            asked(client, llama, max_tokens=1)
+            send_request(client, llama, max_tokens=1)
             answer = client.getresponse()
             assert answer.status == 200
             assert answer.headers["brim-request-id"]

@@ -52,7 +52,7 @@ class Running:
         return self.process.returncode, errors
 
     @contextmanager
-    def asked(self, path: str) -> Iterator[HTTPResponse]:
+    def send(self, path: str) -> Iterator[HTTPResponse]:
         with closing(HTTPConnection(*self.address, timeout=LONG)) as client:
             client.request("GET", path)
             with client.getresponse() as answer:
@@ -93,7 +93,7 @@ def all_of(connection: socket.socket) -> bytes:
 
 
 def test_a_response_has_a_date_and_no_server_header() -> None:
-    with running() as server, server.asked("/") as answer:
+    with running() as server, server.send("/") as answer:
         assert answer.read() == b"ended\n"
         assert answer.headers["date"]
         assert "server" not in answer.headers
@@ -101,7 +101,7 @@ def test_a_response_has_a_date_and_no_server_header() -> None:
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_after_the_running_streams(by: signal.Signals) -> None:
-    with running() as server, server.silent() as idle, server.asked("/stream") as answer:
+    with running() as server, server.silent() as idle, server.send("/stream") as answer:
         assert answer.readline() == b"begun\n"
         server.stop(by)
         assert server.says() == "stopping"
@@ -114,7 +114,7 @@ def test_a_signal_stops_it_after_the_running_streams(by: signal.Signals) -> None
 
 
 def test_a_stream_that_exceeds_the_stop_timeout_is_cancelled() -> None:
-    with running(stop_seconds=0.5) as server, server.asked("/stream") as answer:
+    with running(stop_seconds=0.5) as server, server.send("/stream") as answer:
         assert answer.readline() == b"begun\n"
         server.stop(signal.SIGTERM)
         with pytest.raises(IncompleteRead):
@@ -125,7 +125,7 @@ def test_a_stream_that_exceeds_the_stop_timeout_is_cancelled() -> None:
 
 
 def test_a_second_ctrl_c_stops_it_immediately() -> None:
-    with running() as server, server.asked("/stream") as answer:
+    with running() as server, server.send("/stream") as answer:
         assert answer.readline() == b"begun\n"
         server.stop(signal.SIGINT)
         assert server.says() == "stopping"
@@ -147,7 +147,7 @@ def test_headers_that_are_too_large_are_rejected() -> None:
             with suppress(OSError):
                 client.sendall(b"\r\n")
             assert all_of(client).startswith(b"HTTP/1.1 400 ")
-        with server.asked("/") as answer:
+        with server.send("/") as answer:
             assert answer.status == 200
 
 
@@ -157,16 +157,16 @@ def test_endless_headers_are_rejected() -> None:
         with suppress(OSError):
             while True:  # it is rejected long before memory is full
                 client.sendall(b"x" * 10_000)
-        with server.asked("/") as answer:
+        with server.send("/") as answer:
             assert answer.status == 200
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HT"])
-def test_a_client_that_sends_no_request_is_disconnected(said: bytes) -> None:
-    with running(head_seconds=0.2) as server, server.asked("/stream") as answer:
+@pytest.mark.parametrize("sent", [b"", b"GET / HT"])
+def test_a_client_that_sends_no_request_is_disconnected(sent: bytes) -> None:
+    with running(head_seconds=0.2) as server, server.send("/stream") as answer:
         assert answer.readline() == b"begun\n"
         with server.silent() as client:
-            client.sendall(said)
+            client.sendall(sent)
             assert all_of(client) == b""
         server.tell()
         assert answer.read() == b"ended\n"
@@ -183,8 +183,8 @@ def test_it_listens_on_loopback_addresses(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "2001:db8::1"])
 def test_other_addresses_need_keys(host: str) -> None:
-    said = f"{re.escape(host)} is reachable from other machines, .* `brim keys add NAME`"
-    with pytest.raises(InputError, match=said):
+    message = f"{re.escape(host)} is reachable from other machines, .* `brim keys add NAME`"
+    with pytest.raises(InputError, match=message):
         open_listener(host, 0)
 
 

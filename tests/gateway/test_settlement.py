@@ -89,13 +89,13 @@ def test_reported_usage_is_recorded_to_the_micro_dollar(
 ) -> None:
     with gateway_with_upstream() as (gateway, provider):
         answer = say_hi(gateway, anna, path, stream=is_streamed)
-        (asked,) = provider.requests
+        (request,) = provider.requests
     row = only_row()
     assert row.id == answer.headers["brim-request-id"]
     assert (row.key_name, row.project) == ("anna", "blue")
     assert (row.model, row.upstream) == (MODEL, "upstream-1")
-    assert (row.charge.usage.input, row.charge.usage.output) == (asked.tokens, 2)
-    assert settled_cost(row) == 2 * asked.tokens + 10 * 2
+    assert (row.charge.usage.input, row.charge.usage.output) == (request.tokens, 2)
+    assert settled_cost(row) == 2 * request.tokens + 10 * 2
     assert not row.is_estimated
 
 
@@ -110,8 +110,8 @@ def test_cached_input_is_charged_at_its_rate(anna: str) -> None:
 
 def reporting(**usage: Any) -> ErrorReply:
     """A response with this usage."""
-    said = {"index": 0, "message": {"role": "assistant", "content": "Hello."}}
-    return ErrorReply(200, raw=json.dumps({"choices": [said], "usage": usage}).encode())
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}}
+    return ErrorReply(200, raw=json.dumps({"choices": [choice], "usage": usage}).encode())
 
 
 @pytest.mark.parametrize(

@@ -143,10 +143,10 @@ def test_nothing_is_sent_while_the_store_is_unavailable(
         service.start()
         wait_until(lambda: is_ready(gateway))
         assert say_hi(gateway, secret).status_code == 200
-    told = [record.message for record in caplog.records if record.name == "brim.gateway"]
+    messages = [record.message for record in caplog.records if record.name == "brim.gateway"]
     assert (
-        told.count("account store unavailable"),
-        told.count("account store available again"),
+        messages.count("account store unavailable"),
+        messages.count("account store available again"),
     ) == (1, 1)
     assert read_cap_usage(service.url) == {"key dollars": (2 * COST, 0)}
 
@@ -158,7 +158,7 @@ def test_a_store_that_denies_access_stops_the_gateway_at_startup(service: Servic
         service.tell("SET", "{brim}:layout", "99")
     else:
         postgres.tell(service.url, "INSERT INTO brim.migrations VALUES (99)")
-    for store, said in (
+    for store, message in (
         (service.url, "Upgrade brim"),
         (f"{scheme}://guest:hush@{place.rpartition('@')[2]}", "denied access"),
     ):
@@ -173,7 +173,7 @@ def test_a_store_that_denies_access_stops_the_gateway_at_startup(service: Servic
         )
         assert (ended.returncode, ended.stdout) == (4, "")
         assert len(ended.stderr.splitlines()) == 1
-        assert said in ended.stderr
+        assert message in ended.stderr
         assert "hush" not in ended.stderr
 
 
@@ -199,11 +199,11 @@ def test_requests_finished_during_an_outage_are_recorded_afterwards(service: Ser
         before(provider, service, lease_seconds=30.0) as gateway,
         ThreadPoolExecutor(1) as pool,
     ):
-        asked = pool.submit(say_hi, gateway, secret, stream=True)
+        pending = pool.submit(say_hi, gateway, secret, stream=True)
         wait_until(lambda: provider.requests)
         service.stop()
         goes_on.set()
-        assert asked.result().status_code == 200  # a running stream continues
+        assert pending.result().status_code == 200  # a running stream continues
         wait_until(lambda: not is_ready(gateway))
         service.start()
         wait_until(lambda: ledger(service.url))
@@ -218,11 +218,11 @@ def test_a_gateway_stops_cleanly_during_an_outage(
     secret, goes_on = create_secret("anna", "5/day", at=service.url), threading.Event()
     with ScriptedServer(TextReply("Hello.", hold=goes_on)) as provider:
         with before(provider, service) as gateway, ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(say_hi, gateway, secret, stream=True)
+            pending = pool.submit(say_hi, gateway, secret, stream=True)
             wait_until(lambda: provider.requests)
             service.stop()
             goes_on.set()
-            assert asked.result().status_code == 200
+            assert pending.result().status_code == 200
         assert "settlement failed" in caplog.text
         service.start()
         with before(provider, service):

@@ -31,9 +31,9 @@ def chunk(delta: Any = None, finish: str | None = None, **fields: Any) -> dict[s
     return {"object": "chat.completion.chunk", "choices": choices, **fields}
 
 
-def stream(*told: dict[str, Any] | str) -> bytes:
-    said = (each if isinstance(each, str) else json.dumps(each) for each in told)
-    return "".join(f"data: {each}\n\n" for each in said).encode()
+def stream(*events: dict[str, Any] | str) -> bytes:
+    texts = (each if isinstance(each, str) else json.dumps(each) for each in events)
+    return "".join(f"data: {each}\n\n" for each in texts).encode()
 
 
 def passed(watch: StreamMonitor, pieces: Iterable[bytes]) -> bytes:
@@ -54,7 +54,7 @@ def test_a_usage_event_that_the_client_did_not_request_is_recorded_and_hidden() 
 
 
 @pytest.mark.parametrize(
-    "told",
+    "event",
     [
         chunk({"content": "Hello."}, usage=USAGE),
         chunk({}, "stop", usage=USAGE),
@@ -69,8 +69,8 @@ def test_a_usage_event_that_the_client_did_not_request_is_recorded_and_hidden() 
         chunk({"content": '"usage": {"prompt_tokens": 5}, "choices": []'}),
     ],
 )
-def test_an_event_with_other_content_is_relayed(told: dict[str, Any]) -> None:
-    raw = stream(HELLO, told, "[DONE]")
+def test_an_event_with_other_content_is_relayed(event: dict[str, Any]) -> None:
+    raw = stream(HELLO, event, "[DONE]")
     assert passed(StreamMonitor(hides_usage=True), [raw]) == raw
 
 
@@ -99,12 +99,12 @@ def test_an_error_in_the_middle_of_a_stream_is_recorded() -> None:
 
 
 def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
-    told: list[dict[str, Any]] = [
+    errors: list[dict[str, Any]] = [
         {"error": {"message": "wrong key: sk-secret"}},
         {"type": "error", "code": "no", "message": "sk-secret"},
         {"type": "response.failed", "response": {"error": {"message": "sk-secret"}}},
     ]
-    for error in told:
+    for error in errors:
         watch = StreamMonitor(hides_usage=False, secret=b"sk-secret")
         raw = stream(chunk({"content": "no error: sk-secret"}), error)
         assert passed(watch, [raw]) == b"[key]".join(raw.rsplit(b"sk-secret", 1))
@@ -154,11 +154,11 @@ def test_a_long_stream_is_counted_by_its_beginning() -> None:
     piece = stream(chunk({"content": "word "}))
     for _ in range(50_000):
         watch.feed(piece)
-    told = watch.extract_text()
-    assert told is not None
-    said, times = told
-    assert len(said) * len(piece) <= 5 * (MAX_KEPT_BYTES + len(piece))
-    assert len(said) * times == pytest.approx(5 * 50_000, rel=0.001)
+    generated = watch.extract_text()
+    assert generated is not None
+    text, times = generated
+    assert len(text) * len(piece) <= 5 * (MAX_KEPT_BYTES + len(piece))
+    assert len(text) * times == pytest.approx(5 * 50_000, rel=0.001)
 
 
 def test_a_very_long_event_is_relayed_without_waiting() -> None:
@@ -191,10 +191,10 @@ def _data(raw: bytes) -> list[str]:
 
 
 @given(st.lists(events, max_size=8), st.data())
-def test_only_usage_is_ever_hidden(told: list[dict[str, Any]], data: st.DataObject) -> None:
-    raw = stream(*told)
+def test_only_usage_is_ever_hidden(sent_events: list[dict[str, Any]], data: st.DataObject) -> None:
+    raw = stream(*sent_events)
     out = _data(passed(StreamMonitor(hides_usage=True), data.draw(cut(raw))))
-    hidden = [each for each in map(json.dumps, told) if each not in out]
+    hidden = [each for each in map(json.dumps, sent_events) if each not in out]
     for each in map(json.loads, hidden):
         assert '"usage"' in json.dumps(each)
         assert not any(choice["delta"] for choice in each["choices"] if choice.get("delta"))
@@ -207,8 +207,8 @@ def test_invalid_data_is_relayed(raw: bytes, hides: bool, data: st.DataObject) -
     out = passed(watch, pieces)
     assert len(out) <= len(raw)
     assert out == raw or hides
-    if (said := watch.extract_text()) is not None:
-        assert said.scale >= 1 or not raw
+    if (generated := watch.extract_text()) is not None:
+        assert generated.scale >= 1 or not raw
     parse_usage({"usage": watch.usage})
 
 

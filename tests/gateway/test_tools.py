@@ -85,12 +85,12 @@ def chat(address: str, is_streamed: bool) -> str:
     with openai_client(address) as client:
         while True:
             tools: Any = [{"type": "function", "function": {**ABOUT, "parameters": SCHEMA}}]
-            asked: Any = {"model": "m", "messages": messages, "tools": tools}
+            body: Any = {"model": "m", "messages": messages, "tools": tools}
             if is_streamed:
-                with client.chat.completions.stream(**asked) as stream:
+                with client.chat.completions.stream(**body) as stream:
                     message: Any = stream.get_final_completion().choices[0].message
             else:
-                message = client.chat.completions.create(**asked).choices[0].message
+                message = client.chat.completions.create(**body).choices[0].message
             if not message.tool_calls:
                 return str(message.content)
             messages.append(message.model_dump(exclude_none=True, exclude={"parsed"}))
@@ -116,12 +116,12 @@ def responses(address: str, is_streamed: bool) -> str:
     with openai_client(address) as client:
         while True:
             tools: Any = [{"type": "function", **ABOUT, "parameters": SCHEMA, "strict": False}]
-            asked: Any = {"model": "m", "input": items, "tools": tools}
+            body: Any = {"model": "m", "input": items, "tools": tools}
             if is_streamed:
-                with client.responses.stream(**asked) as stream:
+                with client.responses.stream(**body) as stream:
                     response: Any = stream.get_final_response()
             else:
-                response = client.responses.create(**asked)
+                response = client.responses.create(**body)
             calls = [item for item in response.output if item.type == "function_call"]
             if not calls:
                 return str(response.output_text)
@@ -151,12 +151,12 @@ def messages(address: str, is_streamed: bool) -> str:
     with anthropic_client(address) as client:
         while True:
             tools: Any = [{**ABOUT, "input_schema": SCHEMA}]
-            asked: Any = {"model": "m", "messages": turns, "tools": tools, "max_tokens": 100}
+            body: Any = {"model": "m", "messages": turns, "tools": tools, "max_tokens": 100}
             if is_streamed:
-                with client.messages.stream(**asked) as stream:
+                with client.messages.stream(**body) as stream:
                     message: Any = stream.get_final_message()
             else:
-                message = client.messages.create(**asked)
+                message = client.messages.create(**body)
             calls = [block for block in message.content if block.type == "tool_use"]
             if not calls:
                 return "".join(block.text for block in message.content)
@@ -212,11 +212,11 @@ def langchain(chain: Chain) -> Agency:
         runs = tool(look_up)
         model = chain(address, "m").bind_tools([runs])
         while True:
-            said = reduce(add, model.stream(turns)) if is_streamed else model.invoke(turns)
-            if not said.tool_calls:
-                return str(said.text)
-            turns.append(said)
-            turns += [runs.invoke(call) for call in said.tool_calls]
+            reply = reduce(add, model.stream(turns)) if is_streamed else model.invoke(turns)
+            if not reply.tool_calls:
+                return str(reply.text)
+            turns.append(reply)
+            turns += [runs.invoke(call) for call in reply.tool_calls]
 
     return go
 
@@ -288,9 +288,9 @@ def test_agents_can_call_tools_through_the_gateway(go: Agency, is_streamed: bool
         assert record.trimmed["dropped"] > STEPS
         assert record.streamed is is_streamed
     known = {name: json.loads(given) for _, name, given in PAST}
-    asked, _ = steps_in(first)
-    assert asked
-    assert all(known[name] == given for name, given in asked.items())
+    calls, _ = steps_in(first)
+    assert calls
+    assert all(known[name] == given for name, given in calls.items())
     answered, results = steps_in(second)
     (new,) = answered.keys() - known.keys()
     assert answered[new] == {"number": STEPS}
@@ -315,20 +315,22 @@ def test_a_stored_anthropic_thread_is_forwarded(is_streamed: bool) -> None:
     assert (later.count, later.trimmed) == ("unknown", {})
 
 
-def steps_in(asked: ReceivedRequest) -> tuple[dict[str, Any], dict[str, str]]:
+def steps_in(request: ReceivedRequest) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the calls and results that were sent, by id."""
-    assert not faults_in(asked)
-    turns = read_messages(asked.body, FORMATS_BY_PATH[asked.path])
+    assert not faults_in(request)
+    turns = read_messages(request.body, FORMATS_BY_PATH[request.path])
     calls = {call.id: json.loads(call.arguments) for turn in turns for call in turn.calls}
     results = {turn.answers: "".join(turn.outputs) for turn in turns if turn.answers}
     assert calls.keys() == results.keys()
     return calls, results
 
 
-def faults_in(asked: ReceivedRequest) -> list[str]:
+def faults_in(request: ReceivedRequest) -> list[str]:
     """Return why a provider would reject it."""
-    if asked.path == CHAT:
-        return [] if pairs_are_whole(list(asked.body["messages"])) else ["a call or a result alone"]
-    return (find_anthropic_violations if asked.path == MESSAGES else find_responses_violations)(
-        asked.body
+    if request.path == CHAT:
+        return (
+            [] if pairs_are_whole(list(request.body["messages"])) else ["a call or a result alone"]
+        )
+    return (find_anthropic_violations if request.path == MESSAGES else find_responses_violations)(
+        request.body
     )

@@ -33,7 +33,7 @@ def client_of(url: str, timeout: float = 20) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=url, **settings)
 
 
-async def asked(url: str, *, is_streamed: bool = False, timeout: float = 20) -> str:
+async def send(url: str, *, is_streamed: bool = False, timeout: float = 20) -> str:
     """What OpenAI's client reads there."""
     async with client_of(url, timeout) as client:
         ask: Any = client.chat.completions.create
@@ -58,7 +58,7 @@ async def found(url: str) -> Any:
 def test_an_unusual_stream_is_parsed(pieces: Pieces) -> None:
     async def read() -> None:
         async with speaking(pieces, pause=0) as upstream:
-            assert await asked(upstream.url, is_streamed=True) == TEXT
+            assert await send(upstream.url, is_streamed=True) == TEXT
 
     run(read())
 
@@ -67,9 +67,9 @@ def test_an_unusual_stream_is_parsed(pieces: Pieces) -> None:
 def test_a_complete_response_is_parsed(pieces: Pieces) -> None:
     async def read() -> None:
         async with speaking(pieces) as upstream:
-            assert await asked(upstream.url) == TEXT
+            assert await send(upstream.url) == TEXT
         async with dripping(pieces, pause=0) as upstream:
-            assert await asked(upstream.url) == TEXT
+            assert await send(upstream.url) == TEXT
 
     run(read())
 
@@ -89,7 +89,7 @@ def test_a_server_that_never_responds_times_out() -> None:
     async def read() -> None:
         async with silent() as upstream:
             with pytest.raises(openai.APITimeoutError):
-                await asked(upstream.url, timeout=0.1)
+                await send(upstream.url, timeout=0.1)
             assert len(upstream.heads) == 1
 
     run(read())

@@ -249,8 +249,8 @@ async def test_a_cap_set_during_concurrent_spending_counts_everything(replica: R
     ids=["zero byte", "half a pair", "halves", "long", "long and wide"],
 )
 async def test_unstorable_text_is_replaced(store: AccountStore, odd: str, kept: str) -> None:
-    asked = make_reservation("r", 6, TEN, model=odd, upstream=odd)._replace(key_name=odd)
-    assert await store.reserve(asked, LONG) is None
+    reservation = make_reservation("r", 6, TEN, model=odd, upstream=odd)._replace(key_name=odd)
+    assert await store.reserve(reservation, LONG) is None
     assert await store.mark_sent("r", LONG)
     await store.settle([make_settlement("r", 5)])
     row = (await read_rows(store))["r"]
@@ -276,8 +276,8 @@ async def test_a_reservation_over_any_cap_is_rejected(store: AccountStore) -> No
         cap = (OWN, Cap(MAX_AMOUNT, unit))
         for number in (MAX_AMOUNT + 1, 2**53 + 1, 2**63, 10**40):
             worst = Charge(Usage(output=number), number)
-            asked = make_reservation("r", 0, cap)._replace(max_charge=worst)
-            assert await store.reserve(asked, LONG) == CapReached(*cap, 0, 0, None)
+            reservation = make_reservation("r", 0, cap)._replace(max_charge=worst)
+            assert await store.reserve(reservation, LONG) == CapReached(*cap, 0, 0, None)
 
 
 async def test_implausible_numbers_are_clamped(store: AccountStore) -> None:

@@ -141,9 +141,9 @@ async def test_repeated_and_reordered_settlements_count_once(replica: Replica) -
         assert await both[0].mark_sent(id, LONG if number % 3 else OVER)
     await both[1].sweep()
     came_to = {id: chance.randint(1, 100) for id in ids}
-    asked = [make_settlement(id, amount) for id, amount in came_to.items()] * 3
-    chance.shuffle(asked)
-    parts = [asked[begin : begin + 9] for begin in range(0, len(asked), 9)]
+    settlements = [make_settlement(id, amount) for id, amount in came_to.items()] * 3
+    chance.shuffle(settlements)
+    parts = [settlements[begin : begin + 9] for begin in range(0, len(settlements), 9)]
     await asyncio.gather(*(both[index % 2].settle(part) for index, part in enumerate(parts)))
     assert await read_counter(both[0]) == (sum(came_to.values()), 0)
     rows = await read_rows(both[0])
@@ -259,11 +259,11 @@ class Steps(RuleBasedStateMachine):
         self, id: str, view: int, cost: int, which: set[int], is_sent: bool, is_over: bool
     ) -> None:
         caps = [self.caps[index] for index in sorted(which)]
-        asked = make_reservation(
+        reservation = make_reservation(
             self.name(id), cost, *caps, tokens=cost * 9, key=self.key, is_sent=is_sent
         )
-        found = self.runner.run(self.both[view].reserve(asked, OVER if is_over else LONG))
-        assert found == self.model.reserve(asked, is_over=is_over)
+        found = self.runner.run(self.both[view].reserve(reservation, OVER if is_over else LONG))
+        assert found == self.model.reserve(reservation, is_over=is_over)
 
     @rule(id=ids, view=views, is_over=some.booleans())
     def forward(self, id: str, view: int, is_over: bool) -> None:
@@ -277,9 +277,9 @@ class Steps(RuleBasedStateMachine):
 
     @rule(came_to=some.lists(some.tuples(ids, amounts), max_size=4), view=views)
     def settle(self, came_to: list[tuple[str, int]], view: int) -> None:
-        asked = [make_settlement(self.name(id), cost, cost * 8) for id, cost in came_to]
-        self.runner.run(self.both[view].settle(asked))
-        for settlement in asked:
+        settlements = [make_settlement(self.name(id), cost, cost * 8) for id, cost in came_to]
+        self.runner.run(self.both[view].settle(settlements))
+        for settlement in settlements:
             self.model.settle(settlement)
 
     @rule(id=ids, view=views)
@@ -288,10 +288,10 @@ class Steps(RuleBasedStateMachine):
         store, old = self.both[view], self.key
         self.runner.run(store.revoke(old.name))
         self.model.keys.remove(old.id)
-        asked = make_reservation(self.name(id), key=old)
+        reservation = make_reservation(self.name(id), key=old)
         assert (
-            self.runner.run(store.reserve(asked, LONG))
-            == self.model.reserve(asked)
+            self.runner.run(store.reserve(reservation, LONG))
+            == self.model.reserve(reservation)
             == ReservationInvalid()
         )
         self.key = self.new_key()
@@ -350,8 +350,12 @@ def test_a_history_that_is_not_linearizable_is_detected() -> None:
     cap = (OWN, Cap(10))
     first, second = make_reservation("a", 6, cap), make_reservation("b", 6, cap)
 
-    def seen(asked: Reservation, begun: float, ended: float, answer: object) -> ObservedOperation:
-        return ObservedOperation(asked.id, begun, ended, answer, lambda model: model.reserve(asked))
+    def seen(
+        reservation: Reservation, begun: float, ended: float, answer: object
+    ) -> ObservedOperation:
+        return ObservedOperation(
+            reservation.id, begun, ended, answer, lambda model: model.reserve(reservation)
+        )
 
     def possible(*steps: ObservedOperation) -> bool:
         return find_order(steps, Model({KEY.id})) is not None

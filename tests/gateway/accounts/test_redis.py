@@ -153,7 +153,7 @@ async def test_a_missing_counter_is_summed_once(server: Valkey, store: RedisAcco
             make_reservation(f"r{number}", 1, TEN, DAILY, tokens=1) for number in range(len(both))
         ]
         found = await asyncio.gather(
-            *(one.reserve(asked, LONG) for one, asked in zip(both, claims, strict=True))
+            *(one.reserve(reservation, LONG) for one, reservation in zip(both, claims, strict=True))
         )
     assert [one for one in found if one is not None] == [CapReached(OWN, Cap(10), 4, 6, None)] * 12
     assert await read_counter(store) == (4, 6)
@@ -215,8 +215,8 @@ async def test_missing_totals_are_summed_again(server: Valkey, store: RedisAccou
 
 async def test_missing_scripts_are_loaded_again(server: Valkey, store: RedisAccountStore) -> None:
     server.tell("SCRIPT", "FLUSH")
-    asked = [store.reserve(make_reservation(f"r{number}", 1, TEN), LONG) for number in range(12)]
-    taken = [one is None for one in await asyncio.gather(*asked)]
+    pending = [store.reserve(make_reservation(f"r{number}", 1, TEN), LONG) for number in range(12)]
+    taken = [one is None for one in await asyncio.gather(*pending)]
     assert taken == [True] * 10 + [False] * 2
 
 
@@ -298,8 +298,8 @@ class Cutting:
     async def carry(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         answers, ahead = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            while asked := await client.read(65_536):
-                ahead.write(asked)
+            while chunk := await client.read(65_536):
+                ahead.write(chunk)
                 answer = await answers.read(65_536)
                 if self.losing:
                     self.losing -= 1
@@ -361,13 +361,13 @@ async def test_a_silent_server_is_unavailable(server: Valkey) -> None:
 
 
 async def test_a_cancelled_caller_does_not_affect_others(store: RedisAccountStore) -> None:
-    asked = [
+    pending = [
         asyncio.create_task(store.reserve(make_reservation(f"r{number}", 1, TEN), LONG))
         for number in range(4)
     ]
     await asyncio.sleep(0)
-    asked[1].cancel()
-    found = await asyncio.gather(*asked, return_exceptions=True)
+    pending[1].cancel()
+    found = await asyncio.gather(*pending, return_exceptions=True)
     assert [type(one) for one in found].count(asyncio.CancelledError) == 1
     assert found.count(None) == 3
     assert await store.mark_sent("r3", LONG)

@@ -164,9 +164,9 @@ async def test_a_full_disk_means_unavailable_and_writes_are_atomic(
 async def test_a_damaged_file_is_reported_with_advice(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"no store at all" * 100)
-    with pytest.raises(StoreError, match=r"Cannot use .*accounts\.sqlite3.*backup") as told:
+    with pytest.raises(StoreError, match=r"Cannot use .*accounts\.sqlite3.*backup") as error:
         await SqliteAccountStore(path).open()
-    assert not isinstance(told.value, AccountStoreUnavailableError)
+    assert not isinstance(error.value, AccountStoreUnavailableError)
 
 
 async def test_an_invalid_path_is_reported(tmp_path: Path) -> None:

@@ -482,14 +482,14 @@ async def test_names_are_stored_unchanged(blank: AccountStore, name: str) -> Non
     assert access is not None
     assert access.key == key
     assert access.caps == ((f"key:k_{name}", Cap(50)), (project_scope(name), Cap(50)))
-    asked = make_reservation(f"r {name}", 6, *access.caps, key=key, model=name, upstream=name)
-    assert await blank.reserve(asked, LONG) is None
+    reservation = make_reservation(f"r {name}", 6, *access.caps, key=key, model=name, upstream=name)
+    assert await blank.reserve(reservation, LONG) is None
     assert {one.scope for one in await blank.counters()} == {scope for scope, _ in access.caps}
-    assert await blank.mark_sent(asked.id, OVER)
+    assert await blank.mark_sent(reservation.id, OVER)
     await blank.sweep()
-    await blank.settle([make_settlement(asked.id, 5)])
+    await blank.settle([make_settlement(reservation.id, 5)])
     assert await read_counter(blank, project_scope(name)) == (5, 0)
-    row = (await read_rows(blank))[asked.id]
+    row = (await read_rows(blank))[reservation.id]
     assert {row.key_name, row.project, row.model, row.upstream} == {name}
     assert [row.keys for row in await blank.totals(["model", "project"])] == [(name, name)]
     assert (await blank.revoke(name)).id == key.id
@@ -537,12 +537,12 @@ async def test_concurrent_reservations_never_exceed_a_cap(
 
 
 async def test_an_invalid_operation_does_not_affect_others(store: AccountStore) -> None:
-    asked = [
+    reservations = [
         store.reserve(make_reservation("a", 1, TEN), LONG),
         store.add_key(replace(KEY, id="k_2"), hash_secret("other")),
         store.revoke("unknown"),
         store.reserve(make_reservation("b", 1, TEN), LONG),
     ]
-    found = await asyncio.gather(*asked, return_exceptions=True)
+    found = await asyncio.gather(*reservations, return_exceptions=True)
     assert [type(one) for one in found] == [type(None), InputError, InputError, type(None)]
     assert await read_counter(store) == (0, 2)

@@ -38,7 +38,7 @@ def record_histories(address: str, folder: Path, *, rounds: int) -> list[list[Ob
 
 def overlap(steps: Sequence[ObservedOperation]) -> bool:
     """Return whether any two operations overlapped."""
-    return any(one.asked < other.asked < one.answered for one in steps for other in steps)
+    return any(one.started < other.started < one.answered for one in steps for other in steps)
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def _random_operation(number: int, chance: random.Random) -> _Operation:
     most = chance.randint(3, 8)
     key = replace(KEY, project=f"round-{number}")
     cap = (project_scope(key.project), Cap(10))
-    asked = make_reservation(f"{number}-{chance.choice('abc')}", most, cap, key=key)
-    return _Operation(kind, asked, chance.randint(1, most))
+    reservation = make_reservation(f"{number}-{chance.choice('abc')}", most, cap, key=key)
+    return _Operation(kind, reservation, chance.randint(1, most))
 
 
 class _Client(threading.Thread):
@@ -114,8 +114,8 @@ class _Client(threading.Thread):
         await self._store.close()
 
     async def _step(self, operation: _Operation) -> ObservedOperation:
-        asked = time.perf_counter()
+        started = time.perf_counter()
         answer = await operation.on_store(self._store)
         return ObservedOperation(
-            str(operation), asked, time.perf_counter(), answer, operation.on_model
+            str(operation), started, time.perf_counter(), answer, operation.on_model
         )

@@ -17,14 +17,14 @@ class ObservedOperation:
     """An operation with its call time, return time and result."""
 
     name: str
-    asked: float
+    started: float
     answered: float
     answer: object
     does: Callable[[Model], object] = field(repr=False)
     """The same operation on the model."""
 
     def __str__(self) -> str:
-        return f"{self.asked:.6f} to {self.answered:.6f}: {self.name} gave {self.answer}"
+        return f"{self.started:.6f} to {self.answered:.6f}: {self.name} gave {self.answer}"
 
 
 def find_order(steps: Sequence[ObservedOperation], model: Model) -> list[ObservedOperation] | None:
@@ -33,7 +33,7 @@ def find_order(steps: Sequence[ObservedOperation], model: Model) -> list[Observe
         return []
     first_answer = min(step.answered for step in steps)
     for index, step in enumerate(steps):
-        if step.asked > first_answer:
+        if step.started > first_answer:
             continue  # another operation ended before this one began
         after = model.copy()
         if step.does(after) != step.answer:

@@ -141,8 +141,8 @@ class _Spender:
         worst = self._chance.randint(50, 100)
         lease = self._orders.lease
         is_sent = self._chance.random() < 0.5
-        asked = make_reservation(id, worst, *caps, is_sent=is_sent)
-        refused = await self._patiently(lambda: self._store.reserve(asked, lease))
+        reservation = make_reservation(id, worst, *caps, is_sent=is_sent)
+        refused = await self._patiently(lambda: self._store.reserve(reservation, lease))
         if refused is not None:
             self._note("full" if isinstance(refused, CapReached) else "unknown", id, worst)
             return

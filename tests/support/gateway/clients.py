@@ -55,8 +55,8 @@ def async_openai_client(address: str) -> openai.AsyncOpenAI:
 
 
 def chat_of(turns: Turns) -> list[Any]:
-    said = [{"role": role, "content": text} for role, text in turns]
-    return [{"role": "system", "content": SYSTEM}, *said]
+    messages = [{"role": role, "content": text} for role, text in turns]
+    return [{"role": "system", "content": SYSTEM}, *messages]
 
 
 def _chat(model: str, turns: Turns, **more: Any) -> Any:
@@ -90,8 +90,8 @@ async def _openai_chat_streamed_async(address: str, model: str, turns: Turns) ->
 
 def _response(model: str, turns: Turns, **more: Any) -> Any:
     settings = {"max_output_tokens": WORDS, "temperature": 0, **more}
-    said = [_item(place, *turn) for place, turn in enumerate(turns)]
-    return {"model": model, "instructions": SYSTEM, "input": said, **settings}
+    items = [_item(place, *turn) for place, turn in enumerate(turns)]
+    return {"model": model, "instructions": SYSTEM, "input": items, **settings}
 
 
 def _item(place: int, role: str, text: str) -> dict[str, Any]:
@@ -141,8 +141,8 @@ def async_anthropic_client(address: str) -> anthropic.AsyncAnthropic:
 
 
 def _message(model: str, turns: Turns) -> Any:
-    said = [{"role": role, "content": text} for role, text in turns]
-    return {"model": model, "system": SYSTEM, "messages": said, "max_tokens": WORDS}
+    messages = [{"role": role, "content": text} for role, text in turns]
+    return {"model": model, "system": SYSTEM, "messages": messages, "max_tokens": WORDS}
 
 
 def _texts(message: Any) -> str:
@@ -281,8 +281,8 @@ def _agent(model: Model) -> Agent[None, str]:
 def _run(modelling: Modelling) -> Asking:
     async def ask(address: str, model: str, turns: Turns) -> str:
         *before, (_, question) = turns
-        async with modelling(address, model) as asked:
-            agent = _agent(asked)
+        async with modelling(address, model) as served_model:
+            agent = _agent(served_model)
             return (await agent.run(question, message_history=_history(before))).output
 
     return _now(ask)
@@ -291,8 +291,8 @@ def _run(modelling: Modelling) -> Asking:
 def _run_streamed(modelling: Modelling) -> Asking:
     async def ask(address: str, model: str, turns: Turns) -> str:
         *before, (_, question) = turns
-        async with modelling(address, model) as asked:
-            agent = _agent(asked)
+        async with modelling(address, model) as served_model:
+            agent = _agent(served_model)
             async with agent.run_stream(question, message_history=_history(before)) as result:
                 return "".join([text async for text in result.stream_text(delta=True)])
 
@@ -300,10 +300,10 @@ def _run_streamed(modelling: Modelling) -> Asking:
 
 
 def _now(ask: Callable[[str, str, Turns], Coroutine[Any, Any, str]]) -> Asking:
-    def asked(address: str, model: str, turns: Turns) -> str:
+    def ask_agent(address: str, model: str, turns: Turns) -> str:
         return asyncio.run(ask(address, model, turns))
 
-    return asked
+    return ask_agent
 
 
 ASKING: Final[Mapping[str, Asking]] = {

@@ -42,11 +42,11 @@ def body_of(
 
     Without a `reply`, it has an output limit only if the format requires one.
     """
-    said = [_message(place, turn) for place, turn in enumerate(turns)]
+    messages = [_message(place, turn) for place, turn in enumerate(turns)]
     if reply is None and path.startswith(MESSAGES):
         reply = 16
     words = {} if reply is None else {_reply_key(path): reply}
-    return {"model": model, messages_key(path): said, **words, **more}
+    return {"model": model, messages_key(path): messages, **words, **more}
 
 
 def _message(place: int, turn: Turn) -> Mapping[str, Any]:
@@ -131,15 +131,15 @@ def get_record(server: Running, answer: httpx.Response) -> dict[str, Any]:
 
 def code_of(path: str, answer: httpx.Response) -> str:
     """Return the error code that the client's library reads; fail if there is none."""
-    said = answer.json()
+    body = answer.json()
     assert answer.headers["content-type"] == "application/json"
     if path == MESSAGES:
-        assert said["type"] == "error"
-        assert said["request_id"] == answer.headers["brim-request-id"]
-        assert said["error"].keys() == {"type", "message"}
-        return str(said["error"]["type"])
-    assert said["error"].keys() == {"type", "message", "param", "code"}
-    return str(said["error"]["code"])
+        assert body["type"] == "error"
+        assert body["request_id"] == answer.headers["brim-request-id"]
+        assert body["error"].keys() == {"type", "message"}
+        return str(body["error"]["type"])
+    assert body["error"].keys() == {"type", "message", "param", "code"}
+    return str(body["error"]["code"])
 
 
 def wait_until(is_so: Callable[[], object]) -> None:

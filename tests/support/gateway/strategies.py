@@ -46,8 +46,8 @@ _LINE_ENDS: Final = ("\n", "\r\n", "\r")
 def streams(draw: st.DrawFn) -> bytes:
     """Any events with one kind of line ends, comments and a broken end."""
     end = draw(st.sampled_from(_LINE_ENDS))
-    told = draw(st.lists(events.map(json.dumps) | st.sampled_from(["[DONE]", "{", "é世"])))
-    lines = [f"data: {each}{end}{end}" for each in told]
+    texts = draw(st.lists(events.map(json.dumps) | st.sampled_from(["[DONE]", "{", "é世"])))
+    lines = [f"data: {each}{end}{end}" for each in texts]
     for place in draw(st.lists(st.integers(0, len(lines)), max_size=3)):
         lines.insert(place, draw(st.sampled_from([f": ping{end}{end}", f"event: x{end}", end])))
     raw = "".join(lines).encode()

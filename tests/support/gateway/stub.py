@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from brim.gateway import http_protocol
 from brim.gateway.server import HttpServer, open_listener
 
-told = asyncio.Event()
+released = asyncio.Event()
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -29,7 +29,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     if scope["path"] == "/stream":
         await send({"type": "http.response.body", "body": b"begun\n", "more_body": True})
-        await told.wait()
+        await released.wait()
     await send({"type": "http.response.body", "body": b"ended\n"})
 
 
@@ -38,7 +38,7 @@ def _listen_to_input() -> None:
 
     def wait() -> None:
         if sys.stdin.readline():
-            loop.call_soon_threadsafe(told.set)
+            loop.call_soon_threadsafe(released.set)
 
     threading.Thread(target=wait, daemon=True).start()
 

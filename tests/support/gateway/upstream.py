@@ -178,9 +178,9 @@ def endless(*, stream: bool) -> AbstractAsyncContextManager[Speaking]:
     return speaking(_Endless(head, b"x" * 2**16), pause=0)
 
 
-def silent(*said: bytes) -> AbstractAsyncContextManager[Speaking]:
-    """An upstream that never responds, or never continues after `said`."""
-    return speaking((b"".join(said),), pause=3_600)
+def silent(*pieces: bytes) -> AbstractAsyncContextManager[Speaking]:
+    """An upstream that never responds, or never continues after `pieces`."""
+    return speaking((b"".join(pieces),), pause=3_600)
 
 
 def dripping(pieces: Sequence[bytes], pause: float = 1.0) -> AbstractAsyncContextManager[Speaking]:
