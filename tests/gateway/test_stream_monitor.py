@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ END = chunk({}, "stop")
 
 
 def test_a_usage_event_that_the_client_did_not_request_is_recorded_and_hidden() -> None:
-    watch = StreamMonitor(hides_usage=True)
+    watch = StreamMonitor(ENDPOINT, hides_usage=True)
     out = passed(watch, [stream(HELLO, END, chunk(usage=USAGE), "[DONE]")])
     assert out == stream(HELLO, END, "[DONE]")
     assert watch.usage == USAGE
@@ -71,11 +72,11 @@ def test_a_usage_event_that_the_client_did_not_request_is_recorded_and_hidden() 
 )
 def test_an_event_with_other_content_is_relayed(event: dict[str, Any]) -> None:
     raw = stream(HELLO, event, "[DONE]")
-    assert passed(StreamMonitor(hides_usage=True), [raw]) == raw
+    assert passed(StreamMonitor(ENDPOINT, hides_usage=True), [raw]) == raw
 
 
 def test_a_requested_usage_event_is_relayed() -> None:
-    watch = StreamMonitor(hides_usage=False)
+    watch = StreamMonitor(ENDPOINT, hides_usage=False)
     raw = stream(HELLO, chunk(usage=USAGE), "[DONE]")
     assert passed(watch, [raw]) == raw
     assert watch.usage == USAGE
@@ -84,7 +85,7 @@ def test_a_requested_usage_event_is_relayed() -> None:
 def test_the_parts_of_a_usage_are_merged() -> None:
     begun = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
     ended = {"type": "message_delta", "usage": {"output_tokens": 5, "input_tokens": None}}
-    watch = StreamMonitor(hides_usage=True)
+    watch = StreamMonitor(ENDPOINT, hides_usage=True)
     assert passed(watch, [stream(begun, ended)]) == stream(begun, ended)
     usage = parse_usage({"usage": watch.usage})
     assert usage is not None
@@ -92,7 +93,7 @@ def test_the_parts_of_a_usage_are_merged() -> None:
 
 
 def test_an_error_in_the_middle_of_a_stream_is_recorded() -> None:
-    watch = StreamMonitor(hides_usage=True)
+    watch = StreamMonitor(ENDPOINT, hides_usage=True)
     raw = stream(HELLO, {"error": {"message": "out of memory"}})
     assert passed(watch, [raw]) == raw
     assert watch.error == "out of memory"
@@ -105,7 +106,7 @@ def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
         {"type": "response.failed", "response": {"error": {"message": "sk-secret"}}},
     ]
     for error in errors:
-        watch = StreamMonitor(hides_usage=False, secret=b"sk-secret")
+        watch = StreamMonitor(replace(ENDPOINT, key="sk-secret"), hides_usage=False)
         raw = stream(chunk({"content": "no error: sk-secret"}), error)
         assert passed(watch, [raw]) == b"[key]".join(raw.rsplit(b"sk-secret", 1))
 
@@ -125,7 +126,7 @@ def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
     ],
 )
 def test_a_complete_stream_is_recognized(last: bytes) -> None:
-    watch = StreamMonitor(hides_usage=True)
+    watch = StreamMonitor(ENDPOINT, hides_usage=True)
     passed(watch, [stream(HELLO), last])
     assert watch.is_ended
 
@@ -144,13 +145,13 @@ def test_a_complete_stream_is_recognized(last: bytes) -> None:
     ],
 )
 def test_an_incomplete_stream_is_recognized(last: bytes) -> None:
-    watch = StreamMonitor(hides_usage=True)
+    watch = StreamMonitor(ENDPOINT, hides_usage=True)
     passed(watch, [stream(HELLO), last])
     assert not watch.is_ended
 
 
 def test_a_long_stream_is_counted_by_its_beginning() -> None:
-    watch = StreamMonitor(hides_usage=True)
+    watch = StreamMonitor(ENDPOINT, hides_usage=True)
     piece = stream(chunk({"content": "word "}))
     for _ in range(50_000):
         watch.feed(piece)
@@ -162,7 +163,7 @@ def test_a_long_stream_is_counted_by_its_beginning() -> None:
 
 
 def test_a_very_long_event_is_relayed_without_waiting() -> None:
-    watch = StreamMonitor(hides_usage=True)
+    watch = StreamMonitor(ENDPOINT, hides_usage=True)
     raw = stream(chunk(usage={**USAGE, "note": "x" * MAX_EVENT_BYTES}))
     assert watch.feed(raw[:-9]) == raw[:-9]
     assert watch.feed(raw[-9:]) == raw[-9:]
@@ -173,7 +174,10 @@ def test_all_events_are_relayed_however_a_stream_is_split(
     raw: bytes, hides: bool, data: st.DataObject
 ) -> None:
     pieces = data.draw(cut(raw))
-    one, many = StreamMonitor(hides_usage=hides), StreamMonitor(hides_usage=hides)
+    one, many = (
+        StreamMonitor(ENDPOINT, hides_usage=hides),
+        StreamMonitor(ENDPOINT, hides_usage=hides),
+    )
     whole, joined = passed(one, [raw]), passed(many, pieces)
     assert _data(joined) == _data(whole)
     assert (many.usage, many.error, many.extract_text()) == (
@@ -193,7 +197,7 @@ def _data(raw: bytes) -> list[str]:
 @given(st.lists(events, max_size=8), st.data())
 def test_only_usage_is_ever_hidden(sent_events: list[dict[str, Any]], data: st.DataObject) -> None:
     raw = stream(*sent_events)
-    out = _data(passed(StreamMonitor(hides_usage=True), data.draw(cut(raw))))
+    out = _data(passed(StreamMonitor(ENDPOINT, hides_usage=True), data.draw(cut(raw))))
     hidden = [each for each in map(json.dumps, sent_events) if each not in out]
     for each in map(json.loads, hidden):
         assert '"usage"' in json.dumps(each)
@@ -203,7 +207,7 @@ def test_only_usage_is_ever_hidden(sent_events: list[dict[str, Any]], data: st.D
 @given(st.binary(max_size=400) | streams(), st.booleans(), st.data())
 def test_invalid_data_is_relayed(raw: bytes, hides: bool, data: st.DataObject) -> None:
     pieces = data.draw(cut(raw))
-    watch = StreamMonitor(hides_usage=hides)
+    watch = StreamMonitor(ENDPOINT, hides_usage=hides)
     out = passed(watch, pieces)
     assert len(out) <= len(raw)
     assert out == raw or hides

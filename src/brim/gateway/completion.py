@@ -26,7 +26,7 @@ from brim.gateway.handler import JSON, RequestHandler, Services, printable_name
 from brim.gateway.headers import parse_options
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.routes import ModelRoute
-from brim.gateway.stream_monitor import StreamMonitor, extract_text, secret_of
+from brim.gateway.stream_monitor import StreamMonitor, extract_text
 from brim.models.pricing import Usage, cost
 from brim.providers.http_connection import Header
 from brim.wire.formats import BodyFormat
@@ -118,7 +118,7 @@ class CompletionHandler(RequestHandler):
         """Relay events as they come, and add an error event if the stream breaks off."""
         connection = reply.route.upstream.api(self.format).connection
         monitor = self._monitor = StreamMonitor(
-            hides_usage=reply.request.hides_usage, secret=secret_of(connection.endpoint)
+            connection.endpoint, hides_usage=reply.request.hides_usage
         )
         await self._send_start(reply.response.status, sent)
         piece = reply.raw

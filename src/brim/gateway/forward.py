@@ -21,8 +21,8 @@ from brim.gateway.headers import ClientHeaders, RequestOptions
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.records import RequestRecord
 from brim.gateway.routes import ModelRoute, RejectedRequest
-from brim.gateway.stream_monitor import StreamOpening, classify_error, mask_secret, secret_of
-from brim.providers.errors import choose_fallback, is_server_failure
+from brim.gateway.stream_monitor import StreamOpening, classify_error
+from brim.providers.errors import choose_fallback, is_server_failure, redact_key
 from brim.providers.http_connection import Response, SendState
 from brim.providers.transport import MAX_ERROR_BYTES, Transport
 from brim.wire.formats import min_reply_tokens
@@ -299,12 +299,12 @@ class Forwarder:
         if response.status < 200:
             host, status = connection.endpoint.host, response.status
             raise ProviderError(f"{host} answered with the unexpected status {status}.")
-        secret = secret_of(connection.endpoint)
         if response.status >= FIRST_ERROR_STATUS:
             self.in_flight = None
             raw = await connection.read_all(response, limit=MAX_ERROR_BYTES, truncate=True)
             overflow = parse_overflow(response.status, raw)
-            return UpstreamReply(route, out, response, mask_secret(raw, secret), overflow=overflow)
+            raw = redact_key(connection.endpoint, raw)
+            return UpstreamReply(route, out, response, raw, overflow=overflow)
         if response.content_type == "text/event-stream":
             opening = await _read_opening(connection, response)
             raw, overflow, overloaded = opening.held, opening.overflow, opening.is_overloaded
@@ -314,7 +314,7 @@ class Forwarder:
         if body is not None and find_error_object(body) is None:
             return UpstreamReply(route, out, response, raw, body)
         overflow, overloaded = classify_error(connection.endpoint, body or {})
-        raw = mask_secret(raw, secret)
+        raw = redact_key(connection.endpoint, raw)
         return UpstreamReply(route, out, response, raw, body, False, overflow, overloaded)
 
 

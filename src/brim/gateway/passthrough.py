@@ -15,7 +15,7 @@ from brim.gateway import bodies, headers
 from brim.gateway.errors import GatewayError
 from brim.gateway.handler import RequestHandler, printable_name
 from brim.gateway.routes import Upstream
-from brim.gateway.stream_monitor import mask_secret, secret_of
+from brim.providers.errors import redact_key
 from brim.providers.http_connection import Response
 from brim.providers.transport import Transport
 
@@ -101,11 +101,11 @@ class PassthroughHandler(RequestHandler):
             headers.filter_response_headers(response.raw_headers)
             + headers.build_brim_headers(self.record),
         )
-        secret, is_error = secret_of(connection.endpoint), response.status >= 300
         try:
             while piece := await connection.read_chunk(response):
-                may_contain_secret = is_error or b"error" in piece
-                await self._send_piece(mask_secret(piece, secret) if may_contain_secret else piece)
+                if response.status >= 300 or b"error" in piece:
+                    piece = redact_key(connection.endpoint, piece)
+                await self._send_piece(piece)
         except ProviderError:
             self.record.end = "upstream_failed"
             raise

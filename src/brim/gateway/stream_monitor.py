@@ -32,10 +32,6 @@ MAX_KEPT_BYTES: Final = 64 << 10
 so many characters are counted."""
 LAST_PIECES: Final = 4
 """The number of last pieces that are kept, to tell whether a stream is complete."""
-MIN_SECRET_LENGTH: Final = 5
-"""A shorter key is not a secret, and may be a common word."""
-MASK: Final = b"[key]"
-"""Replaces a key that an upstream repeats."""
 
 _USAGE_OR_ERROR = re.compile(rb'"usage"\s*:\s*\{|"error"(?!\s*:\s*null)')
 """A usage, or an error by its key or its type."""
@@ -116,25 +112,14 @@ def _is_overloaded(body: Mapping[str, Any]) -> bool:
     )
 
 
-def secret_of(endpoint: Endpoint) -> bytes:
-    """Return the key that clients must not see; empty if it is not a secret."""
-    key = (endpoint.key or "").encode()
-    return key if len(key) > MIN_SECRET_LENGTH else b""
-
-
-def mask_secret(raw: bytes, secret: bytes) -> bytes:
-    """Return an upstream's error without the gateway's key, which some upstreams repeat."""
-    return raw.replace(secret, MASK) if secret else raw
-
-
 class StreamMonitor:
     """Watches the events of a stream while its bytes are relayed."""
 
-    def __init__(self, *, hides_usage: bool, secret: bytes = b"") -> None:
+    def __init__(self, endpoint: Endpoint, *, hides_usage: bool) -> None:
         self.error: str | None = None
         """The error that the server reported in the middle of its reply."""
         self._hides_usage = hides_usage
-        self._secret = secret
+        self._endpoint = endpoint
         self._waiting = bytearray()
         self._usage: dict[str, Any] = {}
         self._kept: list[bytes] = []
@@ -179,13 +164,13 @@ class StreamMonitor:
             return part
         event = _parse_event(part)
         if not isinstance(event, Mapping):
-            return mask_secret(part, self._secret)
+            return errors.redact_key(self._endpoint, part)
         usages = list(_find_usages(event))
         for usage in usages:
             self._usage |= {key: value for key, value in usage.items() if value is not None}
         if (error := find_error_object(event)) is not None:
             self.error = errors.error_message(error)
-            return mask_secret(part, self._secret)
+            return errors.redact_key(self._endpoint, part)
         return b"" if self._hides_usage and usages and _has_only_usage(event) else part
 
     @property

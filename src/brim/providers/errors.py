@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, AnyStr, Final
 
 from brim.errors import (
     AuthenticationError,
@@ -32,6 +32,8 @@ MESSAGE_CHARS = 300
 """Characters of a server's error message that are repeated."""
 BODY_CHARS = 4_000
 """Characters of a body that is not JSON that an error keeps."""
+MIN_SECRET_LENGTH: Final = 6
+"""Characters of a key; a shorter one is not a secret, and may be a common word."""
 
 RETRYABLE_STATUSES: Final = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 """Statuses after which the same request may succeed."""
@@ -204,11 +206,14 @@ def _parse_body(endpoint: Endpoint, raw: bytes) -> Any:
         return text[:BODY_CHARS]
 
 
-def redact_key(endpoint: Endpoint, text: str) -> str:
-    """Remove the key from a server's text; some servers repeat it."""
-    if endpoint.key is None or len(endpoint.key) <= 5:
+def redact_key(endpoint: Endpoint, text: AnyStr) -> AnyStr:
+    """Remove the key from a server's text or bytes; some servers repeat it."""
+    key = endpoint.key
+    if key is None or len(key) < MIN_SECRET_LENGTH:
         return text
-    return text.replace(endpoint.key, "[key]")
+    if isinstance(text, bytes):
+        return text.replace(key.encode(), b"[key]")
+    return text.replace(key, "[key]")
 
 
 def _describe(
