@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
+from brim.gateway import dashboard
 from brim.gateway.accounts.reservations import GroupBy
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
-from brim.gateway.dashboard import endpoints as dashboard
-from brim.gateway.dashboard.endpoints import MAX_ROWS, SpendingCache
+from brim.gateway.dashboard import MAX_ROWS, SpendingCache
 from brim.models.pricing import SpendingRow
 from brim.testing import ScriptedServer
 from brim.wire.formats import CHAT as CHAT_FORM

@@ -17,10 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from brim.errors import BrimError
-from brim.gateway import bodies, errors, headers, metrics
+from brim.gateway import bodies, dashboard, errors, headers, metrics
 from brim.gateway.bodies import PATHS, check_conversation
-from brim.gateway.dashboard import endpoints as dashboard
-from brim.gateway.dashboard.endpoints import json_response, parse_number
+from brim.gateway.dashboard import json_response, parse_number
 from brim.gateway.errors import GatewayError
 from brim.gateway.gateway import Gateway
 from brim.gateway.headers import ClientHeaders
