@@ -93,6 +93,7 @@ def test_each_source_overrides_the_previous_one_key_by_key(tmp_path: Path) -> No
     assert found.config.project.depth == 9
     assert {key: at for key, at in sources(found).items() if key.startswith("context")} == {
         "context.policy": "--policy",
+        "context.low_water_mark": "default",
         "context.max_turns": "BRIM_CONTEXT__MAX_TURNS",
         "context.token_budget": "default",
         "context.keep_recent": f"{project}:4",

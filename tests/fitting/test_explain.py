@@ -111,7 +111,7 @@ def test_a_table_is_not_wider_than_the_given_width(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     flat = " ".join(text.split())
     assert f"{plan.before:,}" in flat
-    assert "middle of the history" in flat
+    assert "middle of the current task" in flat
 
 
 def test_a_table_without_a_width_has_one_line_per_row() -> None:

@@ -11,7 +11,7 @@ import brim
 from brim.fitting.draft import Draft
 from brim.fitting.history import History, HistoryView
 from brim.fitting.passes import clip_large, drop_oldest
-from brim.fitting.policies import steady_share, thrift_share
+from brim.fitting.policies import THRIFT, constant_share, steady_share
 from brim.fitting.trim import compute_low_water_mark
 from brim.tokens import counter_for
 from brim.wire.formats import CHAT, read_messages
@@ -64,11 +64,11 @@ def steps(*outputs: str) -> list[Raw]:
 
 @pytest.mark.parametrize(
     ("limit", "share"),
-    [(1_000, 0.90), (8_000, 0.90), (12_000, 0.825), (16_000, 0.75), (200_000, 0.75)],
+    [(1_000, 0.90), (8_000, 0.90), (16_000, 0.84), (32_000, 0.81), (200_000, 0.7848)],
 )
 def test_the_low_water_mark_is_a_larger_share_of_small_limits(limit: int, share: float) -> None:
     assert steady_share(limit) == pytest.approx(share)
-    assert thrift_share(limit) == 0.60
+    assert THRIFT.share is constant_share(0.60)
 
 
 def test_a_trim_drops_at_most_half_of_the_droppable_tokens() -> None:
@@ -78,7 +78,7 @@ def test_a_trim_drops_at_most_half_of_the_droppable_tokens() -> None:
     grown.group()
     view = HistoryView(grown, grown.end, 3, 1_400, 0)
     room = 1_400 - size(messages)
-    assert compute_low_water_mark(view, thrift_share) == 1_400 - room // 2
+    assert compute_low_water_mark(view, constant_share(0.60)) == 1_400 - room // 2
 
 
 # steady
@@ -89,10 +89,83 @@ def test_steady_keeps_the_task_and_drops_one_gap_in_the_middle() -> None:
     request = fit(messages, 1_500)
     runs = request.plan.dropped_runs
     assert len(runs) == 1
-    assert outcomes(request)[:4] == "kkkk"
+    assert runs[0].reason == "middle of the current task"
+    assert outcomes(request)[:3] == "kkk"
     assert outcomes(request)[-6:] == "kkkkkk"
     before, after = runs[0].start, len(messages) - runs[0].stop
-    assert abs(before - after) <= 6, "from the middle outward"
+    assert 0.4 < before / after < 1, "from the middle outward, with more room for newer units"
+
+
+TASK = "u40 " + "c10 r60 " * 6 + "a20 "
+
+
+def test_finished_tasks_are_dropped_whole_and_the_current_task_stays_as_it_is() -> None:
+    messages = history("s5 " + TASK * 5 + "u30 " + "c10 r60 " * 4)
+    request = fit(messages, 2_600)
+    assert {run.reason for run in request.plan.dropped_runs} == {"finished task"}
+    assert outcomes(request) == "k" + "d" * 42 + "k" * 37
+
+
+def test_of_the_newest_finished_task_the_question_and_the_answer_stay() -> None:
+    messages = history("s5 " + TASK * 3 + "u30 " + "c10 r60 " * 9)
+    request = fit(messages, 1_800)
+    assert outcomes(request) == "k" + "d" * 28 + "k" + "d" * 12 + "k" * 20
+
+
+def test_inside_the_current_task_units_are_dropped_from_the_middle() -> None:
+    messages = history("s5 " + TASK * 3 + "u30 " + "c10 r60 " * 60)
+    request = fit(messages, 1_200)
+    reasons = [run.reason for run in request.plan.dropped_runs]
+    assert reasons == ["finished task", "middle of the current task"]
+    assert messages[43] in request.messages, "the user message of the task stays"
+
+
+def test_the_note_at_the_gap_names_the_newest_of_the_finished_tasks_that_it_covers() -> None:
+    messages = history("s5 " + TASK * 5 + "u30 " + "c10 r60 " * 4)
+    for number, user in enumerate([1, 15, 29, 43, 57], 1):
+        messages[user]["content"] = f"Fix bug {number} in the parser"
+    (note,) = fit(messages, 1_800).plan.notes
+    names = "; ".join(f"Fix bug {number} in the parser" for number in (2, 3, 4))
+    assert note.text.startswith(f"[brim: 54 messages of 4 finished tasks: {names} (about ")
+    assert messages[note.at]["content"] == "Fix bug 4 in the parser"
+
+
+def test_in_a_chat_early_exchanges_are_not_finished_tasks() -> None:
+    messages = history("s5 " + "u40 c10 r60 a20 " * 30 + "u30")
+    request = fit(messages, 1_500)
+    assert {run.reason for run in request.plan.dropped_runs} == {"middle of the history"}
+    assert outcomes(request)[1] == "k"
+
+
+def test_text_that_follows_results_does_not_begin_a_task() -> None:
+    reply = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f"}]}
+    reply["content"][0]["input"] = {"text": output(40, 1)}  # type: ignore[index]
+    result = {"type": "tool_result", "tool_use_id": "a", "content": output(60, 2)}
+    reminder = {"type": "text", "text": "Remember the plan."}
+    step = [reply, {"role": "user", "content": [result]}] * 5
+    reminded = [reply, {"role": "user", "content": [result, reminder]}]
+    body = {"messages": [{"role": "user", "content": "Go."}, *(step + reminded) * 6]}
+    plan = brim.fit({**body, "system": "s", "max_tokens": 1}, window=1_800, reply=1).plan
+    assert "finished task" not in {run.reason for run in plan.dropped_runs}
+
+
+def test_a_low_water_mark_can_be_given() -> None:
+    messages = history("s5 u30 " + "c20 r400 " * 40)
+    plan = brim.fit(messages, model=MODEL, window=4_001, reply=1, low_water_mark=0.7).plan
+    assert 0.95 * 2_800 <= plan.tokens <= 2_800
+    chat = brim.Session(MODEL, low_water_mark=0.7)
+    assert brim.Session.from_dict(chat.to_dict()).to_dict() == chat.to_dict()
+
+
+@pytest.mark.parametrize("mark", [0, 1, -0.5, 85, "high"])
+def test_a_low_water_mark_is_a_share(mark: float) -> None:
+    with pytest.raises(brim.InputError, match="share between 0 and 1"):
+        brim.fit(history("u5"), window=4_001, low_water_mark=mark)
+
+
+def test_a_policy_without_a_low_water_mark_rejects_one() -> None:
+    with pytest.raises(brim.InputError, match="Use the policy steady or thrift"):
+        brim.fit(history("u5"), window=4_001, policy="sliding", low_water_mark=0.8)
 
 
 def test_a_trim_ends_close_to_its_low_water_mark() -> None:
@@ -109,9 +182,9 @@ def test_steady_drops_units_only_if_clipping_old_outputs_is_not_enough() -> None
 
 
 def test_the_three_newest_outputs_are_changed_last() -> None:
-    messages = steps(*(output(300, n) for n in range(20)))
-    assert outcomes(fit(messages, 4_500))[-6:] == "kkkkkk"
-    assert outcomes(fit(messages, 4_500))[-8:-6] == "kc"
+    messages = steps(*(output(600, n) for n in range(20)))
+    ends = {outcomes(fit(messages, limit))[-8:] for limit in range(8_000, 10_000, 200)}
+    assert ends == {"kkkkkkkk", "kckkkkkk"}, "the trim is not always at the last message"
 
 
 def test_large_newest_outputs_are_not_protected() -> None:
@@ -144,7 +217,7 @@ def test_a_note_separates_two_user_messages_at_a_gap() -> None:
 
 
 def test_another_note_ends_the_message_before_the_gap_and_keeps_its_text() -> None:
-    messages = history("s5 u30 " + "c20 r60 " * 40)
+    messages = history("s5 u30 " + "c40 r20 " * 40)
     request = fit(messages, 1_500)
     (note,) = request.plan.notes
     assert note.role == "paragraph"

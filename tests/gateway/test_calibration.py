@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from brim.config import Config, UpstreamConfig
+from brim.config import Config, GatewayConfig, UpstreamConfig
 from brim.errors import ContextOverflowError, Overflow
 from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, RequestFit
@@ -275,10 +275,11 @@ happenings = st.lists(
 )
 
 
-def route_at(folder: Path, model: str) -> ModelRoute:
+def route_at(folder: Path, model: str, mark: float | None = None) -> ModelRoute:
     config = UpstreamConfig(endpoint="http://127.0.0.1:9/v1", window=8_000, reply=500)
     upstream = Upstream("one", config, None, CalibrationStore(folder / "learned"))
-    return ModelRoute(upstream, model, Config(), PrefixCache())
+    defaults = Config(gateway=GatewayConfig(low_water_mark=mark))
+    return ModelRoute(upstream, model, defaults, PrefixCache())
 
 
 def fitted(route: ModelRoute, turns: int) -> FittedRequest:
@@ -294,6 +295,13 @@ def fitted(route: ModelRoute, turns: int) -> FittedRequest:
     out = fitting.step()
     assert isinstance(out, FittedRequest)
     return out
+
+
+def test_the_gateways_low_water_mark_applies_to_policies_that_have_one(tmp_path: Path) -> None:
+    tokens = [fitted(route_at(tmp_path, "gpt-4o", mark), 90).plan.tokens for mark in (None, 0.5)]
+    assert tokens[0] > 0.85 * 7_500
+    assert tokens[1] < 0.75 * 7_500
+    assert route_at(tmp_path, "gpt-4o", 0.5).fitter("sliding").policy.low_water_mark is None
 
 
 @pytest.mark.parametrize("model", ["gpt-4o", "m"])

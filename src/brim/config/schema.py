@@ -28,6 +28,7 @@ from brim.config.value_types import (
     Seconds,
     Secret,
     ServerCount,
+    Share,
     StoreUnavailable,
     Template,
     TextList,
@@ -73,6 +74,7 @@ class ContextConfig:
     """How conversations are fitted into the context window."""
 
     policy: PolicyName = "steady"
+    low_water_mark: Share | None = None
     max_turns: PositiveInt | None = None
     token_budget: PositiveInt | None = None
     keep_recent: NonNegativeInt | None = None
@@ -227,6 +229,7 @@ class GatewayConfig:
     host: str = "127.0.0.1"
     port: Port = 8484
     policy: PolicyName = "steady"
+    low_water_mark: Share | None = None
     max_body_bytes: PositiveInt = 32 * 1024 * 1024
     max_requests: PositiveInt = 1_000
     body_seconds: Seconds = 30.0

@@ -45,6 +45,12 @@ def _read_dollars(value: object) -> Decimal:
     return number
 
 
+def _read_share(value: object) -> float:
+    if not 0 < (number := float(_to_decimal(value))) < 1:
+        raise InputError(f"a share between 0 and 1, not {abbreviate(value)}")
+    return number
+
+
 def _read_seconds(value: object) -> float:
     if (number := float(_to_decimal(value))) <= 0:
         raise InputError(f"a number of seconds above 0, not {abbreviate(value)}")
@@ -154,6 +160,7 @@ def _read_pattern(value: object) -> str:
 NonNegativeInt = Annotated[int, _whole_number_from(0)]
 PositiveInt = Annotated[int, _whole_number_from(1)]
 Seconds = Annotated[float, _read_seconds]
+Share = Annotated[float, _read_share]
 TextList = Annotated[tuple[str, ...], _read_texts]
 Secret = Annotated[str, _read_secret]
 VariableName = Annotated[str, _read_variable_name]

@@ -89,6 +89,7 @@ def fit(
     pins: Iterable[int] = (),
     max_turns: int | None = None,
     token_budget: int | None = None,
+    low_water_mark: float | None = None,
     mask: str | None = None,
     template: str | None = None,
     tokenizer: Tokenizer | str | None = None,
@@ -97,8 +98,9 @@ def fit(
 
     Takes a list of chat messages, or a whole body for OpenAI chat completions, Anthropic messages
     or OpenAI responses, and returns the same shape, ready to be unpacked into the client's call.
-    `.plan` lists what was trimmed and why. The input is never changed. `template` names a strict
-    chat template whose rules the messages must follow. Raise `ContextOverflowError` if the
+    `.plan` lists what was trimmed and why. The input is never changed. `low_water_mark` is the
+    share of the limit that a trim of `steady` or `thrift` reaches. `template` names a strict chat
+    template whose rules the messages must follow. Raise `ContextOverflowError` if the
     messages that must be sent are larger than the limit.
     """
     body = _build_body(messages_or_body, model, tools)
@@ -108,7 +110,11 @@ def fit(
     least = min_reply_tokens(body)
     budget = compute_budget(body.get("model"), window, reply, counter.uncertainty, least)
     chosen = resolve_policy(
-        policy, keep_recent=keep_recent, max_turns=max_turns, token_budget=token_budget
+        policy,
+        keep_recent=keep_recent,
+        max_turns=max_turns,
+        token_budget=token_budget,
+        low_water_mark=low_water_mark,
     )
     fitter = Fitter(counter, budget, chosen, prefix_cache, rules, _check_pins(pins), mask)
     return fitter.fit(body, format)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from brim.fitting.history import MessageIndex, UnitIndex, unit_range
 from brim.fitting.plan import ChangedMessage, DroppedRun
+from brim.fitting.trim import NAMED_TASKS, TASK_NAME_TOKENS
 from brim.messages import Message
-from brim.wire.notes import Note, gap_note
+from brim.wire.notes import Note, gap_note, name_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -34,6 +35,8 @@ class _Gap(NamedTuple):
     role: _NoteRole
     messages: int
     tokens: int
+    tasks: str
+    """The finished tasks that are missing, by name."""
 
 
 class Draft:
@@ -56,6 +59,7 @@ class Draft:
         self.required = self._required_at_trim = view.required_units()
         """The units that are never dropped."""
         self._last_user = view.last_user
+        self._task_start = view.task_start
         self.newest_outputs = frozenset(view.newest_outputs())
         """The messages whose outputs are changed last."""
         self.keep_recent = view.keep_recent
@@ -329,17 +333,31 @@ class Draft:
             first, last = self._span(start, stop)
             messages = self.history.count_turns(first, last)
             tokens = self.history.tokens_between(first, last)
-            if place := self._find_note_place(start, stop):
-                gaps.append(_Gap(*place, messages, tokens))
+            place = self._find_note_place(start, stop)
+            tasks = self._name_tasks(stop)
+            if place and place[0] not in {gap.at for gap in gaps[-1:]}:
+                gaps.append(_Gap(*place, messages, tokens, tasks))
             elif gaps and self.optional_notes and not since:
-                at, role, more_messages, more_tokens = gaps.pop()
-                gaps.append(_Gap(at, role, messages + more_messages, tokens + more_tokens))
-        texts = [gap_note(gap.messages, gap.tokens) for gap in gaps]
+                at, role, more_messages, more_tokens, more_tasks = gaps.pop()
+                messages, tokens = messages + more_messages, tokens + more_tokens
+                gaps.append(_Gap(at, role, messages, tokens, tasks or more_tasks))
+        texts = [gap_note(gap.messages, gap.tokens, gap.tasks) for gap in gaps]
         if texts and not since and self._summary:
             texts[0] += f"\n{self._summary}"
         return [
             self._build_note(gap.at, gap.role, text) for gap, text in zip(gaps, texts, strict=True)
         ]
+
+    def _name_tasks(self, stop: UnitIndex) -> str:
+        """Return the names of the finished tasks before `stop`; empty if they are too long."""
+        history = self.history
+        count = bisect_left(history.task_units, stop)
+        if not self.optional_notes or not count or stop > self._task_start:
+            return ""
+        newest = history.task_units[max(0, count - NAMED_TASKS) : count]
+        texts = (" ".join(history.messages[history.units[unit].start].words) for unit in newest)
+        names = name_tasks(count, texts)
+        return names if history.counter.text(names) <= TASK_NAME_TOKENS else ""
 
     def _find_note_place(
         self, start: UnitIndex, stop: UnitIndex
@@ -349,8 +367,10 @@ class Draft:
         Two user or two assistant messages need one between them. An optional note ends the
         message before the gap, if that is not required.
         """
-        if start == 0 or stop == len(self._kept):
+        if stop == len(self._kept):
             return None
+        if start == 0:
+            return self._find_task_after(stop)
         before, after = self.history.units[start - 1], self.history.units[stop]
         if before.role == after.role == "user":
             return after.start, "assistant"
@@ -361,6 +381,13 @@ class Draft:
         has_valid = not all(self.history.units[unit].defect for unit in range(start, stop))
         if self.optional_notes and is_allowed and has_valid:
             return before.last, "paragraph"
+        return None
+
+    def _find_task_after(self, stop: UnitIndex) -> tuple[MessageIndex, _NoteRole] | None:
+        """Return the place of a note about the first tasks: the user message of the next one."""
+        is_finished = self.optional_notes and stop < self._task_start
+        if is_finished and self.history.units[stop].role == "user" and stop not in self.required:
+            return self.history.units[stop].start, "paragraph"
         return None
 
     def _may_end_with_summary(self, unit: UnitIndex) -> bool:

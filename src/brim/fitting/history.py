@@ -38,6 +38,8 @@ NO_UNIT: Final = UnitIndex(-1)
 
 ORPHAN: Final = "a result without its call"
 UNANSWERED: Final = "a call without its result"
+TASK_STEPS: Final = 4
+"""The average number of steps from which on the exchanges before the last are finished tasks."""
 NEWEST_OUTPUTS: Final = 3
 """The number of newest outputs that are protected, if they take at most a quarter of the limit."""
 
@@ -123,6 +125,8 @@ class History:
         self.thinking_messages: list[MessageIndex] = []
         self.units: list[Unit] = []
         self.user_units: list[UnitIndex] = []
+        self.task_units: list[UnitIndex] = []
+        """The user units that begin an exchange: not the text that follows results."""
         self.defective_units: list[UnitIndex] = []
         self.pinned_units: list[UnitIndex] = []
         """The units with a pinned message."""
@@ -169,6 +173,10 @@ class History:
 
     def unit_tokens(self, unit: UnitIndex) -> int:
         return self.tokens_between(self.units[unit].start, self.units[unit].last + 1)
+
+    def unit_tokens_between(self, start: UnitIndex, stop: UnitIndex) -> int:
+        """Return the tokens of the units from `start` up to `stop`, which must exist."""
+        return self.tokens_between(self.units[start].start, self.units[stop].start)
 
     def members(self, unit: UnitIndex) -> list[int]:
         """Return the messages of a unit."""
@@ -298,6 +306,8 @@ class History:
         self.unit_of.append(number)
         if message.role == "user":
             self.user_units.append(number)
+            if not message.follows_results:
+                self.task_units.append(number)
         if defect:
             unit.defect = defect
             self.defective_units.append(number)
@@ -367,6 +377,20 @@ class HistoryView:
         users = self.history.user_units
         place = bisect_left(users, self.units) - 1
         return users[place] if place >= 0 else NO_UNIT
+
+    @property
+    def task_start(self) -> UnitIndex:
+        """The first unit of the current task; 0 if no finished tasks precede it.
+
+        In a chat, with fewer steps per exchange, early messages state facts and do not finish.
+        Priorities take precedence over tasks.
+        """
+        tasks = self.history.task_units
+        exchanges = bisect_left(tasks, self.units) - 1
+        if exchanges < 1 or self.has_priorities:
+            return UnitIndex(0)
+        last = tasks[exchanges]
+        return last if self.history.units[last].steps >= TASK_STEPS * exchanges else UnitIndex(0)
 
     @property
     def last_users(self) -> set[UnitIndex]:

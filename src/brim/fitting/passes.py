@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Pass = Callable[[Draft], None]
 
-CLIP_ROUNDS: Final = (1_000, 500, 250, 120)
+CLIP_ROUNDS: Final = (500, 40)
 """The tokens that old outputs are clipped to, one round after the other."""
 _LARGEST_NOTE: Final = gap_note(1_000_000, 1_000_000_000)
 
@@ -64,9 +64,13 @@ def count_gap_note(counter: Counter) -> int:
     return counter.text(_LARGEST_NOTE) + 8
 
 
-def drop_middle(draft: Draft, trim: Trim) -> None:
-    """Drop the units that a trim chose, from the middle of the history."""
-    draft.drop_runs(trim.dropped, "middle of the history")
+def drop_trimmed(draft: Draft, trim: Trim) -> None:
+    """Drop the units that a trim chose: finished tasks, and the middle of the rest."""
+    start = trim.view.task_start
+    is_chat = not start and trim.view.first_user < trim.view.last_user
+    rest = "middle of the history" if is_chat else "middle of the current task"
+    for run in trim.dropped:
+        draft.drop_runs([run], "finished task" if run[1] <= start else rest)
     if trim.released:
         draft.release()
 

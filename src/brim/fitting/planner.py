@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting.draft import Draft
 from brim.fitting.history import History, HistoryView
-from brim.fitting.passes import count_gap_note, drop_middle, run_passes
+from brim.fitting.passes import count_gap_note, drop_trimmed, run_passes
 from brim.fitting.plan import Plan
+from brim.fitting.policies import no_thinking_floor
 from brim.fitting.replay import Replay
 from brim.fitting.trim import FloorSums, TrimRecord, compute_low_water_mark, decide_trim
 from brim.messages import Message
@@ -74,6 +75,10 @@ class Planner:
     @cached_property
     def _floors(self) -> FloorSums:
         return FloorSums(self.policy.floor)
+
+    @cached_property
+    def _sizes(self) -> FloorSums:
+        return FloorSums(no_thinking_floor)
 
     @property
     def system_tokens(self) -> int:
@@ -286,7 +291,8 @@ class Planner:
         assert self.policy.share is not None
         if self._replay is None:
             note = count_gap_note(self.counter) + self._note_room
-            self._replay = Replay(self._view(), self._floors, self.policy.share, note)
+            share = self.policy.share
+            self._replay = Replay(self._view(), self._floors, self._sizes, share, note)
         return self._replay
 
     def _continue_replay(self, view: HistoryView) -> Draft | None:
@@ -319,7 +325,8 @@ class Planner:
         mark = compute_low_water_mark(view, self.policy.share)
         self._floors.extend(self.history)
         target = max(0, mark - self.summary_room)
-        trim = decide_trim(view, self._floors, target, count_gap_note(self.counter))
+        note = count_gap_note(self.counter)
+        trim = decide_trim(view, self._floors, self._sizes, target, note)
         return self._run(view, mark, trim)
 
     def _carry_out(self, trim: Trim) -> Draft:
@@ -332,7 +339,7 @@ class Planner:
         draft = Draft(view, self._floors, target, notes=self.policy.notes)
         passes: tuple[Pass, ...] = self.policy.passes
         if trim is not None:
-            passes = (partial(drop_middle, trim=trim), *passes)
+            passes = (partial(drop_trimmed, trim=trim), *passes)
         run_passes(draft, passes, first=self.policy.first)
         if draft.tokens > view.limit and draft.optional_notes:
             draft.remove_optional_notes()

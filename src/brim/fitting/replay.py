@@ -26,10 +26,16 @@ class Replay:
     """The last trim of a growing history."""
 
     def __init__(
-        self, start: HistoryView, floors: FloorSums, share: Callable[[int], float], note: int
+        self,
+        start: HistoryView,
+        floors: FloorSums,
+        sizes: FloorSums,
+        share: Callable[[int], float],
+        note: int,
     ) -> None:
         self._start = start
         self._floors = floors
+        self._sizes = sizes
         self._share = share
         self._note = note
         """Tokens of the text at a gap."""
@@ -63,12 +69,10 @@ class Replay:
         sums = history.token_sums
         since = sums[point.messages] - sums[last.view.messages]
         since += self._note * len(view.defective_units(since=last.view.units))
-        if last.reached:
-            return since > limit - last.low_water_mark
         return last.tokens + since > limit
 
     def _decide(self, view: HistoryView, mark: int | None = None) -> Trim:
         if mark is None:
             mark = compute_low_water_mark(view, self._share)
         self._floors.extend(view.history)
-        return decide_trim(view, self._floors, mark, self._note)
+        return decide_trim(view, self._floors, self._sizes, mark, self._note)

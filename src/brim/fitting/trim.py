@@ -5,9 +5,13 @@ totals of the floors, the result of dropping units is a subtraction, and the gap
 mark is found by binary search. No text is read, and such a trim can always be carried out,
 because no message ends up larger than its floor.
 
-A trim decides in this order: first, protected units stay unchanged and only others are dropped.
-If that cannot reach the mark, protected units may be dropped too. If that is not enough,
-everything is dropped that may be, and to reach the limit also the first user unit.
+Finished tasks are dropped first, oldest first and whole; the current task stays as it is. If that
+cannot reach the mark, units of the current task are dropped from its middle. Without finished
+tasks, all of the history counts as the current task.
+
+Inside the current task, a trim decides in this order: first, protected units stay unchanged and
+only others are dropped. If that cannot reach the mark, protected units may be dropped too. If that
+is not enough, everything is dropped that may be, and to reach the limit also the first user unit.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from brim.fitting.history import NO_UNIT, UnitIndex, unit_range
 
@@ -26,6 +30,13 @@ if TYPE_CHECKING:
 
 Floor: TypeAlias = "Callable[[History, int], int]"
 """Returns the fewest tokens to which a message can be reduced without dropping it."""
+
+SHARE_BEFORE_GAP: Final = 0.4
+"""The share of the room for droppable units that those before the gap get."""
+NAMED_TASKS: Final = 3
+"""The number of finished tasks that a note names."""
+TASK_NAME_TOKENS: Final = 60
+"""The most tokens that their names take."""
 
 UnitRun = tuple[UnitIndex, UnitIndex]
 """Consecutive units: from the first up to, but not including, the second."""
@@ -51,8 +62,6 @@ class Trim:
     dropped: Sequence[UnitRun]
     tokens: int
     """The most tokens that remain."""
-    reached: bool
-    """Whether at most `low_water_mark` tokens remain."""
     released: bool
     """Whether protected units may be dropped or changed."""
 
@@ -75,22 +84,66 @@ def compute_low_water_mark(view: HistoryView, share: Callable[[int], float]) -> 
     return view.limit - max(0, min(slack, (view.limit - fixed) // 2))
 
 
-def decide_trim(view: HistoryView, floors: FloorSums, mark: int, note: int) -> Trim:
-    """Decide which units to drop to reach `mark`, with `note` tokens for the text at each gap."""
+def decide_trim(
+    view: HistoryView, floors: FloorSums, sizes: FloorSums, mark: int, note: int
+) -> Trim:
+    """Decide which units to drop to reach `mark`, with `note` tokens for the text at each gap.
+
+    `sizes` are the tokens of units that are not clipped.
+    """
     invalid = view.invalid_units()
     required = view.required_units() - invalid
-    first = {view.first_user} - {NO_UNIT}
+    start = view.task_start
+    first = {start or view.first_user} - {NO_UNIT}
     protected = view.protected_units(invalid)
+    if start:
+        note += TASK_NAME_TOKENS
+        held = required | first | view.recent_units(invalid)
+        trim = _drop_finished_tasks(view, sizes, held, invalid, mark, note)
+        if trim is not None:
+            return trim
     for released in (False, True):
         unchanged = first if released else first | protected
-        found = _drop_to_mark(view, floors, required | unchanged, unchanged, invalid, mark, note)
-        if found is not None:
-            return Trim(view, mark, *found, reached=True, released=released)
+        runs = _drop_to_mark(view, floors, required | unchanged, unchanged, invalid, mark, note)
+        if runs is not None:
+            return Trim(view, mark, runs, mark, released=released)
     dropped, tokens = _drop_all_but(view, floors, required | first, invalid, note)
     if tokens > view.limit and first - required:
         dropped, tokens = _drop_all_but(view, floors, required, invalid, note)
-    reached = tokens <= mark
-    return Trim(view, mark, dropped, min(tokens, view.limit), reached=reached, released=True)
+    return Trim(view, mark, dropped, max(mark, min(tokens, view.limit)), released=True)
+
+
+def _drop_finished_tasks(
+    view: HistoryView,
+    sizes: FloorSums,
+    held: set[UnitIndex],
+    invalid: set[UnitIndex],
+    mark: int,
+    note: int,
+) -> Trim | None:
+    """Return the trim that drops whole finished tasks, oldest first; None if it is not enough.
+
+    Of the newest one, the user message and the final answer stay if there is room.
+    """
+    sizes.extend(view.history)
+    start, tasks = view.task_start, view.history.task_units
+    finished = DroppableUnits(sizes, start, held, invalid)
+    notes = note * (2 + sum(unit < start for unit in held | invalid))
+    tokens = count_held(view, sizes, held, held) + notes
+    excess = tokens + DroppableUnits(sizes, view.units, held, invalid).total - mark
+    if finished.total < excess:
+        return None
+    current = bisect_left(tasks, start)
+    kept = bisect_left(tasks, excess, hi=current, key=finished.before)
+    runs = finished.runs(UnitIndex(0), tasks[kept])
+    if kept == current:
+        newest, answer = tasks[current - 1], UnitIndex(start - 1)
+        between = finished.runs(UnitIndex(newest + 1), answer)
+        shorter = finished.runs(UnitIndex(0), newest) + between
+        if sum(sizes.between(*run) for run in shorter) >= excess:
+            runs = shorter
+    freed = sum(view.history.unit_tokens_between(*run) for run in runs)
+    return Trim(view, mark, runs, min(mark, view.tokens + notes - freed), released=False)
 
 
 def count_held(
@@ -112,30 +165,32 @@ def _drop_to_mark(
     invalid: set[UnitIndex],
     mark: int,
     note: int,
-) -> tuple[list[UnitRun], int] | None:
-    """Return the runs to drop and the tokens that remain; None if the mark is out of reach."""
+) -> list[UnitRun] | None:
+    """Return the runs to drop; None if the mark is out of reach."""
     room = mark - count_held(view, floors, held, unchanged)
-    noted = _find_noted_units(view.history, invalid, view.units)
-    dropped: list[UnitRun] = []
+    start = view.task_start
+    noted = _find_noted_units(view.history, invalid, start, view.units)
+    dropped = DroppableUnits(floors, start, held, invalid).runs(UnitIndex(0), start)
     for others in _group_by_priority(view, held | invalid):
-        units = DroppableUnits(floors, view.units, held | others, invalid, noted, note)
+        units = DroppableUnits(floors, view.units, held | others, invalid, noted, note, start)
         staying = others.difference(*(unit_range(*run) for run in dropped))
         room_here = room - sum(map(floors.of, staying)) - note * len(dropped)
         if units.total <= room_here:
-            return dropped, mark - room_here + units.total
+            return dropped
         gap = _find_gap_with_notes(view.history, units, held, room_here, note)
         if gap is not None:
-            remaining = units.before(gap[0]) + units.after(gap[1])
-            return dropped + units.runs(*gap), mark - room_here + remaining
-        dropped += units.runs(UnitIndex(0), view.units)
+            return dropped + units.runs(*gap)
+        dropped += units.runs(start, view.units)
     return None
 
 
-def _find_noted_units(history: History, invalid: set[UnitIndex], units: int) -> list[UnitIndex]:
+def _find_noted_units(
+    history: History, invalid: set[UnitIndex], start: int, units: int
+) -> list[UnitIndex]:
     """Return the invalid units in place of which a note must separate two user units."""
     noted = []
     for unit in sorted(invalid):
-        if unit == 0 or unit - 1 in invalid or history.units[unit - 1].role != "user":
+        if unit <= start or unit - 1 in invalid or history.units[unit - 1].role != "user":
             continue
         after = unit + 1
         while after in invalid:
@@ -217,11 +272,16 @@ class FloorSums:
         """Return the floor of a unit."""
         return self.sums[unit + 1] - self.sums[unit]
 
+    def between(self, start: UnitIndex, stop: UnitIndex) -> int:
+        """Return the floors of the units from `start` up to `stop`."""
+        return self.sums[stop] - self.sums[start]
+
 
 class DroppableUnits:
     """The units that a trim may drop, with running totals of their floors.
 
-    Held units and invalid ones, which are dropped already, are *fixed* and not part of it.
+    Held units and invalid ones, which are dropped already, are *fixed* and not part of it, nor are
+    units before `start`.
     """
 
     def __init__(
@@ -232,10 +292,12 @@ class DroppableUnits:
         invalid: Iterable[UnitIndex] = (),
         noted: Sequence[UnitIndex] = (),
         note: int = 0,
+        start: int = 0,
     ) -> None:
         self._floors = floors
         self.units = units
-        self._fixed = sorted({*held, *invalid})
+        self.start = start
+        self._fixed = sorted(unit for unit in {*held, *invalid} if unit >= start)
         self._fixed_sums = [0, *accumulate(map(floors.of, self._fixed))]
         self._noted = noted
         self._note = note
@@ -245,7 +307,7 @@ class DroppableUnits:
         """Return the tokens of droppable units before `unit`, and of notes there."""
         notes = self._note * bisect_left(self._noted, unit) if self._noted else 0
         fixed = self._fixed_sums[bisect_left(self._fixed, unit)]
-        return self._floors.sums[unit] - fixed + notes
+        return self._floors.sums[unit] - self._floors.sums[self.start] - fixed + notes
 
     def after(self, unit: int) -> int:
         """Return the tokens of droppable units from `unit` on."""
@@ -256,12 +318,14 @@ class DroppableUnits:
 
     def fill_from_start(self, room: int) -> UnitIndex:
         """Return the last unit before which at most `room` tokens can be dropped."""
-        return UnitIndex(bisect_right(range(self.units + 1), room, key=self.before) - 1)
+        units = range(self.start, self.units + 1)
+        return UnitIndex(self.start + bisect_right(units, room, key=self.before) - 1)
 
     def fill_from_end(self, room: int) -> UnitIndex:
         """Return the first unit from which on at most `room` tokens can be dropped."""
         least = self.total - room
-        return UnitIndex(bisect_left(range(self.units + 1), least, key=self.before))
+        units = range(self.start, self.units + 1)
+        return UnitIndex(self.start + bisect_left(units, least, key=self.before))
 
     def is_fixed(self, unit: int) -> bool:
         place = bisect_left(self._fixed, unit)
@@ -286,7 +350,7 @@ def find_middle_gap(history: History, units: DroppableUnits, room: int) -> UnitR
     A user unit is dropped only after the units that answer it. If the gap would end between a
     user unit and some of its answers, it moves to the most balanced place where it does not.
     """
-    start = units.fill_from_start(room // 2)
+    start = units.fill_from_start(int(room * SHARE_BEFORE_GAP))
     stop = units.fill_from_end(room - units.before(start))
     start = min(stop, units.fill_from_start(room - units.after(stop)))
     user = history.units[stop].user if stop < units.units else NO_UNIT
@@ -314,9 +378,10 @@ def _extend_over_plain_units(
     following = runs[0][1] if runs else stop
     if following >= units.units or history.units[following].role != "assistant":
         return start, stop
-    while start > 0 and history.units[start - 1].is_plain and not units.is_fixed(start - 1):
-        start = UnitIndex(start - 1)
-    return start, stop
+    before = start - 1
+    while before >= units.start and history.units[before].is_plain and not units.is_fixed(before):
+        before -= 1
+    return UnitIndex(before + 1), stop
 
 
 def find_oldest_runs(history: History, units: DroppableUnits, excess: int) -> list[UnitRun]:

@@ -23,7 +23,7 @@ from brim.fitting import feedback
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.fitter import Fitter
 from brim.fitting.flow import CountMode, Measurement, is_certain
-from brim.fitting.policies import OFF, POLICIES
+from brim.fitting.policies import OFF, POLICIES, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
 from brim.fitting.profile import ModelProfile
 from brim.gateway.errors import GatewayError
@@ -155,6 +155,7 @@ class ModelRoute:
         """Whether the window is unknown."""
         self.count: CountMode = config.count or defaults.count.server
         self.policy = config.policy or defaults.gateway.policy
+        self._low_water_mark = defaults.gateway.low_water_mark
         self.additions = BodyAdditions(config.cache_marks, config.stream_usage)
         self.kind: ServerKind = "unknown"
         self._cache = cache
@@ -184,6 +185,8 @@ class ModelRoute:
         counter = profile.counter()
         budget = profile.budget(counter, least_reply)
         chosen = OFF if policy == OFF.name else POLICIES[policy]
+        if chosen.share is not None:
+            chosen = resolve_policy(chosen, low_water_mark=self._low_water_mark)
         return Fitter(counter, budget, chosen, self._cache, profile.rules())
 
     def count_tokens(self, body: Mapping[str, Any], format: BodyFormat) -> tuple[int, CountSource]:

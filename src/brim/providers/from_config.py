@@ -146,6 +146,7 @@ def session_settings(choice: ModelChoice, config: Config) -> SessionSettings:
         keep_recent=context.keep_recent,
         max_turns=context.max_turns if slides else None,
         token_budget=context.token_budget if slides else None,
+        low_water_mark=None if slides else context.low_water_mark,
     )
     limits = SpendingLimits(cost.warn_at_dollars, cost.warn_at_tokens, cost.cap_at_dollars)
     return {

@@ -379,6 +379,7 @@ class SessionDriver:
                 "keep_recent": policy.keep_recent,
                 "max_turns": policy.max_turns,
                 "token_budget": policy.token_budget,
+                "low_water_mark": policy.low_water_mark,
             },
             "system_role": self.prompt.role,
             "blocks": dict(self.prompt.blocks),

@@ -50,6 +50,7 @@ class SessionSettings(TypedDict, total=False):
     window: int | None
     reply: int | None
     policy: PolicyName | Policy | Sequence[Pass]
+    low_water_mark: float | None
     tools: Sequence[Mapping[str, object]] | None
     tokenizer: Tokenizer | str | None
     summarize: Summarizer | None
@@ -76,6 +77,7 @@ class Session:
         window: int | None = None,
         reply: int | None = None,
         policy: PolicyName | Policy | Sequence[Pass] = "steady",
+        low_water_mark: float | None = None,
         tools: Sequence[Mapping[str, object]] | None = None,
         tokenizer: Tokenizer | str | None = None,
         summarize: Summarizer | None = None,
@@ -92,6 +94,7 @@ class Session:
         window, reply: tokens of the context window, and tokens reserved for the reply. By default
             the server or the catalog provides the window.
         policy: how a conversation that is too long is trimmed.
+        low_water_mark: share of the limit that a trim of `steady` or `thrift` reaches.
         summarize: writes a summary of trimmed turns, of at most `summary_chars` characters.
         format: format of the requests.
         template: name of the template rules; by default they follow from the model.
@@ -101,7 +104,8 @@ class Session:
         """
         _check_settings(format, summary_chars)
         profile = ModelProfile(model, window, reply, tokenizer, template, price)
-        state = ComposerState(profile, resolve_policy(policy), _copy_tools(tools), summary_chars)
+        chosen = resolve_policy(policy, low_water_mark=low_water_mark)
+        state = ComposerState(profile, chosen, _copy_tools(tools), summary_chars)
         prompt = SystemPrompt("" if system is None else system)
         self._driver = SessionDriver(state, Ledger(limits), prompt, format, cache_marks)
         self._composer = self._driver.composer

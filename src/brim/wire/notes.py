@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Note:
 MASK: Final = "[content truncated - {age} steps ago, {tokens} tokens]"
 """Replaces a masked output."""
 
+_NAME_LENGTH: Final = 50
+
 _CLIPPED = re.compile(r"\[brim: (?:about )?[\d,]+ (?:tokens|lines?) omitted[^\]\n]{0,40}\]")
 
 
@@ -46,17 +51,23 @@ def repeat_mark(lines: int) -> str:
     return f"[brim: {lines:,} {word} omitted, repeated later]"
 
 
-def gap_note(messages: int, tokens: int) -> str:
-    """Return the note at a gap: what was dropped, and how much.
+def gap_note(messages: int, tokens: int, tasks: str = "") -> str:
+    """Return the note at a gap: what was dropped, how much, and `tasks`, a phrase that names them.
 
     The numbers are rounded, so that the note of the next trim, whose gap is slightly larger, is
     mostly the same text, and the prefix before the gap stays in the provider's cache.
     """
     word = "message" if messages == 1 else "messages"
     return (
-        f"[brim: {round_to_two_digits(messages):,} {word} "
+        f"[brim: {round_to_two_digits(messages):,} {word}{tasks} "
         f"(about {round_to_two_digits(tokens):,} tokens) omitted]"
     )
+
+
+def name_tasks(count: int, texts: Iterable[str]) -> str:
+    """Return a phrase that names finished tasks by the first words of their user messages."""
+    names = "; ".join(" ".join(text[:_NAME_LENGTH].split()) for text in texts)
+    return f" of {count:,} finished {'task' if count == 1 else 'tasks'}: {names}"
 
 
 def round_to_two_digits(number: int) -> int:
