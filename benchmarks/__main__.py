@@ -23,7 +23,7 @@ def tables(given: report.Options) -> Iterator[report.Table]:
     yield from quality.tables(recorded)
     yield from comparison.tables(given)
     pool = replay.Pool()
-    for setting in replay.settings(recorded):
+    for setting in replay.settings(recordings.select(recorded, given.part)):
         replays = list(replay.replays(setting, pool))
         yield cost.table(setting, replays, pool)
         yield recall.table(setting, replays, pool)

@@ -13,10 +13,11 @@ MODEL = "gpt-4o"
 """Its counts are exact, so brim adds no margin, and the limit is the window minus the reply."""
 
 
-def fit(messages: Sequence[Message], limit: int, policy: str) -> brim.Request:
-    return brim.fit(
-        list(messages), model=MODEL, window=limit + 1, reply=1, policy=resolve_policy(policy)
-    )
+def fit(
+    messages: Sequence[Message], limit: int, policy: str, mark: float | None = None
+) -> brim.Request:
+    chosen = resolve_policy(policy, low_water_mark=mark)
+    return brim.fit(list(messages), model=MODEL, window=limit + 1, reply=1, policy=chosen)
 
 
 def session(limit: int, policy: str) -> brim.Session:

@@ -1,27 +1,47 @@
-"""Future-reference recall: how much of what an agent uses next is still in its request.
+"""Recall: how much of what an agent uses next is still in its request, and for which bill.
 
     python -m benchmarks.recall [FOLDER] [--json]
 
-At a request whose history H outgrew the budget, with P what was sent and A the next five turns
-that the agent really wrote: *wanted* are the entities of A that H holds, except those of the
-system prompt and the first user turn; recall is the share of the wanted that P holds. *Far* are
-the wanted that none of the newest ten messages of H holds (four in support chats). Entities are
-paths, file names, code identifiers, ids, e-mail addresses and numbers of three or more digits.
-Sums over all requests, no judge, no model: a lost entity is a risk, not a failure.
+At a request whose history exceeds the budget, an entity is *needed* if one of the next five
+assistant turns of the same task uses it, if it occurred earlier in that task but not in the newest
+ten messages (four in support chats), and if no new output contains it before it is used. Recall is
+the share of the needed entities that the request contains. Span recall is the same for sequences of
+four words instead of entities. Entities are paths, file names, code identifiers, ids, e-mail
+addresses and numbers of three or more digits.
+
+The bill is the input cost by Anthropic's cache rules, relative to `sliding`. Three controls must
+not win: the older part of each request of `steady` replaced with random messages of the same size
+or with those that contain the most entities per token, and `steady` with a low-water mark of 95 %,
+which must cost more than it gains. There is no judge and no model: a lost entity is a risk, not a
+failure.
 """
 
 from __future__ import annotations
 
+import functools
+import json
+import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from benchmarks import recordings, replay, report, ruler
+from benchmarks import cache, cost, recordings, replay, report
+from benchmarks.recordings import Message
 from benchmarks.replay import Pool, Replay, Setting
 
 NEXT = 5
-GAIN = {32_000: 1.0}
-"""Points by which `steady` must exceed `sliding`; for other budgets it must not be lower."""
+SPAN = 4
+GAINS = {
+    "several tasks, 32k": 0.0,
+    "several tasks, 16k": -0.5,
+    "one task, 32k": 0.0,
+    "one task, 16k": 0.0,
+}
+"""Points of recall by which `steady` must at least exceed `sliding`."""
+
+Mentions: TypeAlias = frozenset[str]
 
 _ENTITY = re.compile(
     r"""
@@ -35,99 +55,215 @@ _ENTITY = re.compile(
     """,
     re.VERBOSE,
 )
+_WORD = re.compile(r"\w+")
 
 
-def entities(text: str) -> frozenset[str]:
+def entities(text: str) -> Mentions:
     return frozenset(found.strip(".-/") for found in _ENTITY.findall(text))
+
+
+def spans(text: str) -> Mentions:
+    """Return all sequences of four words."""
+    words = _WORD.findall(text)
+    return frozenset(map(" ".join, zip(*(words[start:] for start in range(SPAN)), strict=False)))
+
+
+def text_of(message: Message) -> str:
+    """Return the text of a message, with the arguments of its calls as they would be printed."""
+    content = message.get("content") or ""
+    parts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+    for call in message.get("tool_calls") or []:
+        parts += [call["function"]["name"], _argument_text(call["function"]["arguments"])]
+    return "\n".join(parts)
+
+
+def _argument_text(arguments: str) -> str:
+    try:
+        parsed = json.loads(arguments)
+    except ValueError:
+        return arguments
+    values = parsed.values() if isinstance(parsed, dict) else [parsed]
+    return "\n".join(value if isinstance(value, str) else json.dumps(value) for value in values)
+
+
+READERS: dict[str, Callable[[str], Mentions]] = {"entities": entities, "spans": spans}
 
 
 @dataclass
 class Score:
-    """Numbers of referenced entities, and of those that were in the request."""
+    """How many mentions were needed, and how many of them were in the request."""
 
-    wanted: int = 0
+    needed: int = 0
     found: int = 0
-    far: int = 0
-    far_found: int = 0
 
     @property
     def recall(self) -> float | None:
-        return 100 * self.found / self.wanted if self.wanted else None
-
-    @property
-    def far_recall(self) -> float | None:
-        return 100 * self.far_found / self.far if self.far else None
+        return 100 * self.found / self.needed if self.needed else None
 
 
-class Reader:
-    """The entities of every message in a pool, parsed once."""
+@dataclass
+class Total:
+    """The figures of one policy over some sessions."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._read: dict[int, frozenset[str]] = {}
-
-    def __call__(self, number: int) -> frozenset[str]:
-        if number not in self._read:
-            texts = ruler.texts(self._pool.messages[number])
-            self._read[number] = entities("\n".join(texts))
-        return self._read[number]
+    entities: Score = field(default_factory=Score)
+    spans: Score = field(default_factory=Score)
+    bill: float = 0
+    """In tokens at the full price."""
+    tokens: int = 0
+    """The sizes of all requests."""
 
 
-def scores(replays: Iterable[Replay], near: int, pool: Pool) -> dict[str, Score]:
-    """Return the recall of every policy over some sessions."""
-    totals = {policy: Score() for policy in replay.POLICIES}
-    reader = Reader(pool)
+def totals(replays: Iterable[Replay], near: int, pool: Pool) -> dict[str, Total]:
+    """Return the figures of every policy and of the controls over some sessions."""
+    found: dict[str, Total] = defaultdict(Total)
     for session in replays:
-        for index, wanted, far in _references(session, near, pool, reader):
-            for policy, sent in session.sent.items():
-                here: set[str] = set().union(*map(reader, sent[index]))
-                total = totals[policy]
-                total.wanted += len(wanted)
-                total.found += len(wanted & here)
-                total.far += len(far)
-                total.far_found += len(far & here)
-    return totals
+        asked = {**session.sent, **_controls(session, near, pool)}
+        for policy, sent in asked.items():
+            prompts = cost.to_prompts(sent, pool)
+            found[policy].bill += cache.anthropic(prompts, session.first)
+            found[policy].tokens += sum(prompt.total for prompt in prompts[session.first :])
+        for kind, reader in READERS.items():
+            needs = find_needs(session, near, pool, reader)
+            for policy, sent in asked.items():
+                score = getattr(found[policy], kind)
+                count_found(score, needs, sent[session.first :], pool, reader)
+    return dict(found)
 
 
-def _references(
-    session: Replay, near: int, pool: Pool, reader: Reader
-) -> Iterator[tuple[int, set[str], set[str]]]:
-    """Yield for each request the entities that will be used, and those not in recent messages."""
-    head = (*range(pool.head(session.history)), pool.first_user(session.history))
-    given = set().union(*(reader(session.history[place]) for place in head))
+def count_found(
+    score: Score,
+    needs: Sequence[Mentions],
+    sent: Sequence[Sequence[int]],
+    pool: Pool,
+    reader: Callable[[str], Mentions],
+) -> None:
+    """Add to a score how many of the needed mentions each request contains."""
+    ever: Mentions = frozenset().union(*needs)
+
+    @functools.cache
+    def read(number: int) -> Mentions:
+        return reader(text_of(pool.messages[number])) & ever
+
+    for needed, request in zip(needs, sent, strict=True):
+        if needed:
+            score.needed += len(needed)
+            score.found += len(needed.intersection(frozenset().union(*map(read, request))))
+
+
+def find_needs(
+    session: Replay, near: int, pool: Pool, reader: Callable[[str], Mentions]
+) -> list[Mentions]:
+    """Return what each request needs, from the first that exceeds the budget on."""
+    history = [pool.messages[number] for number in session.history]
+    own = [reader(text_of(message)) for message in history]
+    needs: list[Mentions] = []
     last: dict[str, int] = {}
     read = 0
-    for index, point in enumerate(session.points):
+    for point in session.points:
+        start = max(start for start in session.starts if start < point)
+        if read < start:
+            last, read = {}, start
         for place in range(read, point):
-            last.update(dict.fromkeys(reader(session.history[place]), place))
+            last.update(dict.fromkeys(own[place], place))
         read = point
-        if index >= session.first:
-            wanted = (_next(session, point, pool, reader) & last.keys()) - given
-            yield index, wanted, {entity for entity in wanted if last[entity] < point - near}
+        far = {mention for mention in last if last[mention] < point - near}
+        stop = min((start for start in session.starts if start >= point), default=len(history))
+        needs.append(_used_next(history[point:stop], own[point:stop]) & far)
+    return needs[session.first :]
 
 
-def _next(session: Replay, point: int, pool: Pool, reader: Reader) -> set[str]:
-    """Return the entities in the agent's next turns."""
-    written = (n for n in session.history[point:] if pool.messages[n]["role"] == "assistant")
-    return set().union(*(reader(number) for number, _ in zip(written, range(NEXT), strict=False)))
+def _used_next(messages: Sequence[Message], mentions: Sequence[Mentions]) -> Mentions:
+    """Return what the next turns use before a new output contains it."""
+    used: set[str] = set()
+    delivered: set[str] = set()
+    turns = 0
+    for message, own in zip(messages, mentions, strict=True):
+        if message["role"] != "assistant":
+            delivered |= own
+            continue
+        used |= own - delivered
+        turns += 1
+        if turns == NEXT:
+            break
+    return frozenset(used)
+
+
+# Controls
+
+
+def _controls(session: Replay, near: int, pool: Pool) -> dict[str, list[tuple[int, ...]]]:
+    order = list(range(len(session.history)))
+    random.Random(len(order)).shuffle(order)
+    text = [text_of(pool.messages[number]) for number in session.history]
+    density = [
+        len(entities(own)) / pool.tokens[number]
+        for own, number in zip(text, session.history, strict=True)
+    ]
+    densest = sorted(order, key=lambda place: -density[place])
+    return {
+        "control: random text": replace_older(session, near, pool, order),
+        "control: most entities": replace_older(session, near, pool, densest),
+    }
+
+
+def replace_older(
+    session: Replay, near: int, pool: Pool, order: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Return the requests of `steady` with other messages of the same size before the newest.
+
+    The system prompt and the user message of the task stay. Other messages are chosen in `order`
+    whenever `steady` trims, so that the cache works as well.
+    """
+    changed: list[tuple[int, ...]] = []
+    previous: tuple[int, ...] = ()
+    older: list[int] = []
+    since = 0
+    for point, request in zip(session.points, session.sent["steady"], strict=True):
+        if not previous or request[: len(previous)] != previous:
+            since = max(0, point - near)
+            older = _choose_older(session, pool, order, since, point, pool.size(request))
+        previous = request
+        changed.append(tuple(session.history[place] for place in (*older, *range(since, point))))
+    return changed
+
+
+def _choose_older(
+    session: Replay, pool: Pool, order: Sequence[int], since: int, point: int, size: int
+) -> list[int]:
+    task = max(start for start in session.starts if start < point)
+    head = range(pool.head(session.history))
+    user = pool.first_user(session.history[task:]) + task
+    chosen = {place for place in (*head, user) if place < since}
+    room = size - pool.size(session.history[since:point])
+    room -= sum(pool.tokens[session.history[place]] for place in chosen)
+    for place in order:
+        tokens = pool.tokens[session.history[place]]
+        if place < since and place not in chosen and tokens <= room:
+            chosen.add(place)
+            room -= tokens
+    return sorted(chosen)
+
+
+# Tables
 
 
 def table(setting: Setting, replays: Sequence[Replay], pool: Pool) -> report.Table:
-    totals = scores(replays, setting.near, pool)
-    base = totals["sliding"]
-    rows: list[dict[str, report.Cell]] = []
-    for policy, score in totals.items():
-        row: dict[str, report.Cell] = {"policy": policy}
-        row |= {"recall %": score.recall, "far recall %": score.far_recall}
-        row["against sliding"] = (score.recall or 0) - (base.recall or 0)
-        gain = GAIN.get(setting.budget, 0)
-        row["target"] = f"recall ≥ {gain:+.0f}" if policy == "steady" else None
-        rows.append(row)
+    found = totals(replays, setting.near, pool)
     requests = sum(len(session.points) - session.first for session in replays)
+    base = found.get("sliding", Total())
+    rows: list[dict[str, report.Cell]] = []
+    for policy, total in found.items():
+        row: dict[str, report.Cell] = {"policy": policy, "needed %": total.entities.recall}
+        row |= {"spans %": total.spans.recall, "bill": total.bill / base.bill}
+        row["window used %"] = 100 * total.tokens / requests / setting.budget
+        gain, bill = GAINS.get(setting.name), cost.TARGETS.get(setting.name)
+        is_judged = policy == "steady" and gain is not None
+        row["target"] = f"needed ≥ {gain:+.1f}, bill ≤ {bill}" if is_judged else None
+        rows.append(row)
     title = f"Recall: {setting.name} ({len(replays)} conversations, {requests:,} requests)"
-    formats = {"recall %": ".1f", "far recall %": ".1f", "against sliding": "+.1f"}
-    notes = [f"{base.wanted:,} entities referenced, {base.far:,} of them far"]
-    return report.Table(title, rows if base.wanted else [], formats, notes)
+    formats = {"needed %": ".1f", "spans %": ".1f", "bill": ".3f", "window used %": ".0f"}
+    notes = [f"{base.entities.needed:,} entities and {base.spans.needed:,} spans needed"]
+    return report.Table(title, rows if requests else [], formats, notes)
 
 
 def tables(recorded: Sequence[recordings.Recording]) -> Iterator[report.Table]:
@@ -137,4 +273,4 @@ def tables(recorded: Sequence[recordings.Recording]) -> Iterator[report.Table]:
 
 
 if __name__ == "__main__":
-    report.run(__doc__, lambda given: tables(recordings.load(given.folder)))
+    report.run(__doc__, lambda given: tables(recordings.load(given.folder, given.part)))

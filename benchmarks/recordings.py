@@ -32,6 +32,8 @@ class Recording:
     """The file it was read from, which contains one model and one kind of task."""
     messages: list[Message]
     tools: list[Message]
+    starts: tuple[int, ...] = (0,)
+    """The first message of each task."""
 
     @property
     def chat(self) -> bool:
@@ -45,12 +47,12 @@ class Recording:
         return (found[1], int(found[2])) if found else None
 
 
-def load(folder: Path | None = None) -> list[Recording]:
-    """Read all conversations in a folder, in the order of its files."""
+def load(folder: Path | None = None, part: str = "all") -> list[Recording]:
+    """Read all conversations in a folder, or a part of them, in the order of its files."""
     paths = sorted((folder or SHIPPED).glob("*.jsonl.gz"))
     if not paths:
         raise SystemExit(f"{folder} contains no *.jsonl.gz files")
-    return [recording for path in paths for recording in _read(path)]
+    return select([recording for path in paths for recording in _read(path)], part)
 
 
 def _read(path: Path) -> Iterator[Recording]:
@@ -66,11 +68,27 @@ def _read(path: Path) -> Iterator[Recording]:
             )
 
 
+def select(recordings: Iterable[Recording], part: str) -> list[Recording]:
+    """Return all recordings, or a part: the policies were chosen without the `held` third.
+
+    Every third task of a repository, by issue number, or of a file without issues, is held aside.
+    """
+    groups: dict[tuple[str, str], list[Recording]] = defaultdict(list)
+    for recording in recordings:
+        groups[recording.file, recording.issue[0] if recording.issue else ""].append(recording)
+    selected = []
+    for group in groups.values():
+        ordered = sorted(group, key=lambda task: (task.issue or ("", 0), task.id))
+        for place, recording in enumerate(ordered):
+            if part == "all" or (place % 3 == 2) == (part == "held"):
+                selected.append(recording)
+    return selected
+
+
 def sessions(recordings: Iterable[Recording], most: int = 8, least: int = 4) -> list[Recording]:
     """Chain tasks that one model did in one repository, eight in a row, by issue number.
 
-    A remainder of at least four is a session too. Each issue is used once; only if
-    that leaves no session, as in the set shipped with the project, may it repeat.
+    A remainder of at least four is a session too. Each issue is used once.
     """
     groups: dict[tuple[str, str], list[Recording]] = defaultdict(list)
     for recording in recordings:
@@ -78,7 +96,7 @@ def sessions(recordings: Iterable[Recording], most: int = 8, least: int = 4) -> 
             groups[recording.file, recording.issue[0]].append(recording)
     tasks = [sorted(group, key=lambda task: (task.issue, task.id)) for group in groups.values()]
     once = [list({task.issue: task for task in group}.values()) for group in tasks]
-    return list(_chains(once, most, least)) or list(_chains(tasks, most, least))
+    return list(_chains(once, most, least))
 
 
 def _chains(groups: Iterable[list[Recording]], most: int, least: int) -> Iterator[Recording]:
@@ -93,9 +111,12 @@ def _chain(tasks: list[Recording]) -> Recording:
     """Join several conversations; only the first keeps its system prompt."""
     first, *later = tasks
     messages = list(first.messages)
+    starts = [0]
     for task in later:
+        starts.append(len(messages))
         messages += [message for message in task.messages if message["role"] != "system"]
-    return Recording(f"{first.id} +{len(later)}", first.source, first.file, messages, first.tools)
+    name = f"{first.id} +{len(later)}"
+    return Recording(name, first.source, first.file, messages, first.tools, tuple(starts))
 
 
 def request_points(messages: list[Message]) -> list[int]:

@@ -16,7 +16,15 @@ from benchmarks import limited, ruler
 from benchmarks.recordings import Message, Recording, request_points, sessions
 from benchmarks.validity import SYSTEM
 
-POLICIES = ("sliding", "rolling", "steady", "thrift")
+HIGH_MARK = "steady, mark 95 %"
+POLICIES: dict[str, tuple[str, float | None]] = {
+    "sliding": ("sliding", None),
+    "rolling": ("rolling", None),
+    "steady": ("steady", None),
+    "thrift": ("thrift", None),
+    HIGH_MARK: ("steady", 0.95),
+}
+"""By name: the policy and its low-water mark, if it is not the policy's own."""
 
 
 class Pool:
@@ -77,6 +85,8 @@ class Replay:
     """One conversation with one budget, replayed with every policy."""
 
     history: tuple[int, ...]
+    starts: tuple[int, ...]
+    """The first message of each task."""
     points: tuple[int, ...]
     """The length of the history at each request that fits under every policy."""
     first: int
@@ -92,9 +102,11 @@ def settings(recordings: Sequence[Recording]) -> list[Setting]:
     chats = [recording for recording in recordings if recording.chat]
     chained = sessions(recordings)
     return [
-        Setting("coding sessions, 32k", 32_000, chained),
-        Setting("coding sessions, 16k", 16_000, chained),
-        Setting("single coding tasks, 8k", 8_000, coding),
+        Setting("several tasks, 32k", 32_000, chained),
+        Setting("several tasks, 16k", 16_000, chained),
+        Setting("one task, 32k", 32_000, coding),
+        Setting("one task, 16k", 16_000, coding),
+        Setting("one task, 8k", 8_000, coding),
         Setting("support chats, 4k", 4_000, chats, near=4),
     ]
 
@@ -105,38 +117,40 @@ def replays(setting: Setting, pool: Pool) -> Iterator[Replay]:
         history = tuple(map(pool.number, conversation.messages))
         points = request_points(conversation.messages)
         if points and pool.size(history[: points[-1]]) > setting.budget:
-            yield _replay(conversation.messages, history, points, setting.budget, pool)
+            yield _replay(conversation, history, points, setting.budget, pool)
 
 
 def _replay(
-    messages: Sequence[Message],
+    conversation: Recording,
     history: tuple[int, ...],
     points: Sequence[int],
     budget: int,
     pool: Pool,
 ) -> Replay:
-    tried = {policy: requests(messages, points, budget, policy, pool) for policy in POLICIES}
+    messages = conversation.messages
+    tried = {
+        name: requests(messages, points, budget, policy, pool) for name, policy in POLICIES.items()
+    }
     whole = [index for index in range(len(points)) if all(row[index] for row in tried.values())]
     asked = tuple(points[index] for index in whole)
     sent = {policy: [row[index] or () for index in whole] for policy, row in tried.items()}
     first = sum(pool.size(history[:point]) <= budget for point in asked)
-    return Replay(history, asked, first, len(points) - len(asked), sent)
+    return Replay(history, conversation.starts, asked, first, len(points) - len(asked), sent)
 
 
 def requests(
-    messages: Sequence[Message], points: Sequence[int], budget: int, policy: str, pool: Pool
+    messages: Sequence[Message],
+    points: Sequence[int],
+    budget: int,
+    policy: tuple[str, float | None],
+    pool: Pool,
 ) -> list[tuple[int, ...] | None]:
-    """Return what a session sends at each point; None if it does not fit."""
-    session = limited.session(budget, policy)
+    """Return what is sent at each point; None if it does not fit."""
     numbered = pool.numbers()
     fitted: list[tuple[int, ...] | None] = []
-    start = 0
     for point in points:
-        for message in messages[start:point]:
-            session.append(message)
-        start = point
         try:
-            fitted.append(numbered(session.request().messages))
+            fitted.append(numbered(limited.fit(messages[:point], budget, *policy).messages))
         except brim.ContextOverflowError:
             fitted.append(None)
     return fitted

@@ -64,6 +64,8 @@ class Options:
     folder: Path | None
     json: bool
     peers: bool
+    part: str
+    """Which recordings to use: all, held (not used to choose the policies) or chosen."""
     limit: float
     """Seconds after which a peer's run is stopped."""
     short: bool = False
@@ -79,6 +81,13 @@ def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
         type=Path,
         help="folder with *.jsonl.gz recordings (default: those shipped with the project)",
     )
+    parser.add_argument(
+        "--part",
+        choices=("all", "chosen", "held"),
+        default="all",
+        help="for cost and recall, use only the recordings that the policies were chosen on, or "
+        "the third that was held aside (%(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--no-peers", action="store_true", help="measure only brim")
     parser.add_argument(
@@ -91,7 +100,9 @@ def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
         "--short", action="store_true", help="make fewer and smaller runs of the gateway benchmark"
     )
     given = parser.parse_args(argv)
-    return Options(given.folder, given.json, not given.no_peers, given.limit, given.short)
+    return Options(
+        given.folder, given.json, not given.no_peers, given.part, given.limit, given.short
+    )
 
 
 def run(doc: str | None, measure: Callable[[Options], Iterable[Table]]) -> None:

@@ -1,6 +1,8 @@
-"""Future-reference recall: entities, references and distances."""
+"""Recall: entities, spans, and what counts as needed."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
@@ -27,34 +29,71 @@ def say(role: str, content: str) -> recordings.Message:
     return {"role": role, "content": content}
 
 
+def call(command: str) -> recordings.Message:
+    function = {"name": "run", "arguments": json.dumps({"command": command})}
+    return {"role": "assistant", "tool_calls": [{"id": "a", "function": function}]}
+
+
 HISTORY = [
-    say("system", "Work in app_root."),
+    say("user", "Fix bug_zero."),
+    call("cat other_task"),
+    say("tool", "nothing in other_task"),
     say("user", "Fix bug_one."),
-    say("assistant", "It is in old_file."),
-    say("user", "And new_file?"),
-    say("assistant", "Both old_file and new_file, under app_root, for bug_one, with made_up."),
+    call("cat old_file seen_again"),
+    say("tool", "old_file calls seen_again and unused_name"),
+    call("ls"),
+    say("tool", "new_file"),
+    call("cat old_file new_file other_task"),
+    say("tool", "seen_again"),
+    call("sed seen_again made_up"),
 ]
+POINT = 8
 
 
-def score(kept: list[int], near: int) -> recall.Score:
-    """Score a request at the fourth message that contained the messages `kept`."""
+def replayed(kept: list[int]) -> tuple[replay.Replay, replay.Pool]:
+    """Return a request of all policies before the third call that contained the messages `kept`."""
     pool = replay.Pool()
     history = tuple(map(pool.number, HISTORY))
     sent = {policy: [tuple(history[place] for place in kept)] for policy in replay.POLICIES}
-    replayed = replay.Replay(history, (4,), 0, 0, sent)
-    return recall.scores([replayed], near, pool)["steady"]
+    return replay.Replay(history, (0, 3), (POINT,), 0, 0, sent), pool
 
 
-def test_references_exclude_the_system_prompt_and_the_first_user_message() -> None:
-    assert score([0, 1, 2, 3], near=1).wanted == len({"old_file", "new_file"})
+def find_needs(near: int) -> frozenset[str]:
+    session, pool = replayed([])
+    (needs,) = recall.find_needs(session, near, pool, recall.entities)
+    return needs
 
 
-def test_dropped_entities_are_not_found() -> None:
-    cut = score([0, 1, 3], near=1)
-    assert (cut.found, cut.recall) == (1, 50)
+def test_needed_is_what_the_task_named_before_and_uses_before_it_is_delivered_again() -> None:
+    assert find_needs(near=2) == {"old_file"}
 
 
-def test_far_references_are_not_in_the_newest_messages() -> None:
-    cut = score([0, 1, 3], near=1)
-    assert (cut.far, cut.far_found, cut.far_recall) == (1, 0, 0)
-    assert score([0, 1, 3], near=2).far_recall is None
+def test_what_the_newest_messages_contain_is_not_needed() -> None:
+    assert find_needs(near=1) == {"old_file"}
+    assert find_needs(near=0) == {"old_file", "new_file"}
+    assert find_needs(near=4) == set()
+
+
+@pytest.mark.parametrize(("kept", "recall_found"), [([3, 4, 7], 100), ([2, 3, 6, 7], 0)])
+def test_recall_is_the_share_of_the_needed_entities_in_the_request(
+    kept: list[int], recall_found: int
+) -> None:
+    session, pool = replayed(kept)
+    total = recall.totals([session], 2, pool)["steady"]
+    assert total.entities.recall == recall_found
+    assert total.entities.needed == 1
+
+
+def test_arguments_of_calls_are_read_as_text() -> None:
+    assert recall.text_of(call("cat a\nb")).endswith("run\ncat a\nb")
+    assert recall.spans("one two three four five") == {"one two three four", "two three four five"}
+
+
+def test_controls_have_the_size_of_the_request_and_keep_its_newest_messages() -> None:
+    session, pool = replayed([3, 4, 5, 6, 7])
+    order = [2, 1, 0, 5, 4, 3]
+    (changed,) = recall.replace_older(session, 2, pool, order)
+    places = [session.history.index(number) for number in changed]
+    assert places[-2:] == [6, 7]
+    assert {3, 2, 1} <= set(places), "the user message of the task, and the first of the order"
+    assert pool.size(changed) <= pool.size(session.sent["steady"][0])

@@ -32,10 +32,19 @@ def test_fewer_than_four_tasks_and_tasks_of_two_models_make_no_session() -> None
     assert recordings.sessions([task(1), task(2), task(3), task(4, "two")]) == []
 
 
-def test_an_issue_repeats_only_if_there_is_no_other_session() -> None:
-    assert len(recordings.sessions([task(1)] * 4)) == 1
+def test_an_issue_is_used_once() -> None:
     mixed = recordings.sessions([*[task(1)] * 4, *map(task, range(2, 5))])
     assert [len(session.messages) for session in mixed] == [1 + 4 * 2]
+    assert mixed[0].starts == (0, 3, 5, 7)
+
+
+def test_a_third_of_the_tasks_of_a_repository_is_held_aside() -> None:
+    tasks = [task(number) for number in range(7)]
+    held = recordings.select(tasks, "held")
+    assert [recording.id for recording in held] == ["task-2", "task-5"]
+    chosen = recordings.select(tasks, "chosen")
+    assert {recording.id for recording in [*held, *chosen]} == {task.id for task in tasks}
+    assert len(chosen) == 5
 
 
 def test_a_request_point_is_where_the_model_answered() -> None:
