@@ -39,7 +39,7 @@ test: $(VENV)/.test
 	@$(PY) -m pytest -q $(PARALLEL)
 
 test-fast: $(VENV)/.test
-	@$(PY) -m pytest -q $(PARALLEL) -m "not (gateway or llama or process or pty or services or stores)"
+	@$(PY) -m pytest -q -n auto --dist worksteal -m "not (gateway or llama or process or pty or services or stores)"
 
 test-services: $(VENV)/.test
 	@$(PY) -m pytest -q -n auto --dist loadfile tests/services
