@@ -24,8 +24,8 @@ def test_a_shell_with_a_real_model_in_512_tokens_survives_its_ends(
 
 
 def test_a_shell_that_is_killed_in_every_way_loses_no_turn(tmp_path: Path) -> None:
-    figures = shell.run_with_script(tmp_path, turns=60, kills=len(KILL_MOMENTS))
-    check(figures, turns=60, kills=len(KILL_MOMENTS))
+    figures = shell.run_with_script(tmp_path, turns=30, kills=len(KILL_MOMENTS))
+    check(figures, turns=30, kills=len(KILL_MOMENTS))
     assert set(figures.kills.values()) == {1}
     assert figures.commands
     assert figures.proposed
