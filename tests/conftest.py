@@ -156,18 +156,20 @@ def valkey_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def empty_store(request: pytest.FixtureRequest, tmp_path: Path) -> EmptyStore:
+def empty_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmptyStore]:
     """Return the address of a new account store on a real server."""
     from tests.support.accounts import postgres, valkey
 
     def address(kind: str) -> str:
         if kind == "postgres":
-            return postgres.fresh(request.getfixturevalue("postgres_url"))
+            database = postgres.empty_database(request.getfixturevalue("postgres_url"))
+            return stack.enter_context(database)
         if kind == "redis":
             return valkey.fresh(request.getfixturevalue("valkey_url"))
         return str(tmp_path / "accounts.sqlite3")
 
-    return address
+    with ExitStack() as stack:
+        yield address
 
 
 @pytest.fixture(scope="session")

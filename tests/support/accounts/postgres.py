@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from itertools import count
 from pathlib import Path
@@ -41,7 +42,12 @@ _GUARD: Final = (
     'folder=$1; shift; "$@" >"$folder/log" 2>&1 & server=$!; read -r word; '
     'kill -QUIT $server; wait $server; [ -n "$word" ] || rm -rf "$folder"'
 )
+_CLEAR: Final = (
+    "SET client_min_messages TO error; SET lock_timeout TO '5s'; DROP SCHEMA IF EXISTS brim CASCADE"
+)
 _fresh = count()
+_unused: Final[defaultdict[str, list[str]]] = defaultdict(list)
+"""Empty databases by the URL of their server."""
 
 
 class Postgres:
@@ -87,7 +93,7 @@ class Postgres:
 
     def clear(self) -> None:
         """Delete all accounts."""
-        self.tell("SET client_min_messages TO error; DROP SCHEMA IF EXISTS brim CASCADE")
+        self.tell(_CLEAR)
 
     def tell(self, statement: str) -> str:
         """Run a statement; return its output."""
@@ -130,6 +136,16 @@ def running() -> Iterator[str]:
     """The URL of a running server."""
     with serving() as server:
         yield server.url
+
+
+@contextmanager
+def empty_database(url: str) -> Iterator[str]:
+    """A database without accounts; later tests use it again, because creating one is slow."""
+    database = _unused[url].pop() if _unused[url] else fresh(url)
+    yield database
+    with suppress(subprocess.CalledProcessError):  # a lock is held: it is not used again
+        tell(database, _CLEAR)
+        _unused[url].append(database)
 
 
 def fresh(url: str) -> str:
