@@ -68,6 +68,7 @@ def steps(*outputs: str) -> list[Raw]:
 )
 def test_the_low_water_mark_is_a_larger_share_of_small_limits(limit: int, share: float) -> None:
     assert steady_share(limit) == pytest.approx(share)
+    assert steady_share(limit, has_finished_tasks=True) == 0.90
     assert THRIFT.share is constant_share(0.60)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Literal
@@ -28,7 +28,7 @@ from brim.wire.notes import fill_mask
 
 if TYPE_CHECKING:
     from brim.fitting.history import History
-    from brim.fitting.trim import Floor
+    from brim.fitting.trim import Floor, Share
 
 PolicyName = Literal["steady", "thrift", "rolling", "sliding"]
 
@@ -41,7 +41,7 @@ class Policy:
     passes: tuple[Pass, ...]
     floor: Floor
     """Returns the fewest tokens that the passes leave of a message that is not dropped."""
-    share: Callable[[int], float] | None = None
+    share: Share | None = None
     """Returns the low-water mark's share of a limit. A policy with a share first drops units down
     to that mark, and trims again only when the limit is reached. None trims every request."""
     keep_recent: int = 0
@@ -61,18 +61,19 @@ class Policy:
         return self.passes, self.share, self.floor, self.notes, numbers
 
 
-def steady_share(limit: int) -> float:
-    """Return the share for `steady`: higher for small limits, where every token counts.
+def steady_share(limit: int, has_finished_tasks: bool = False) -> float:
+    """Return the share for `steady`, by the measurements in `docs/fitting.md`.
 
-    `docs/fitting.md` has the measurements: 90 % up to 8,000, 84 % at 16,000, 81 % at 32,000.
+    It is higher for small limits, where every token counts, and after finished tasks: a trim that
+    drops whole tasks ends far below any mark, so that a high one costs little.
     """
-    return min(0.90, 0.78 + 960 / max(1, limit))
+    return 0.90 if has_finished_tasks else min(0.90, 0.78 + 960 / max(1, limit))
 
 
 @cache
-def constant_share(share: float) -> Callable[[int], float]:
+def constant_share(share: float) -> Share:
     """Return the function for a share that is the same for every limit."""
-    return lambda _: share
+    return lambda _, __: share
 
 
 def unchanged_floor(history: History, index: int) -> int:

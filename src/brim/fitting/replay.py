@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 from brim.fitting.trim import compute_low_water_mark, decide_trim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from brim.fitting.history import History, HistoryView, RequestPoint
-    from brim.fitting.trim import FloorSums, Trim
+    from brim.fitting.trim import FloorSums, Share, Trim
 
 
 class Replay:
@@ -30,7 +28,7 @@ class Replay:
         start: HistoryView,
         floors: FloorSums,
         sizes: FloorSums,
-        share: Callable[[int], float],
+        share: Share,
         note: int,
     ) -> None:
         self._start = start

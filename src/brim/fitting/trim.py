@@ -38,6 +38,9 @@ NAMED_TASKS: Final = 3
 TASK_NAME_TOKENS: Final = 60
 """The most tokens that their names take."""
 
+Share: TypeAlias = "Callable[[int, bool], float]"
+"""Returns the low-water mark's share of a limit, and of one after finished tasks."""
+
 UnitRun = tuple[UnitIndex, UnitIndex]
 """Consecutive units: from the first up to, but not including, the second."""
 
@@ -70,17 +73,16 @@ class Trim:
         return TrimRecord(self.view.messages, self.view.limit, self.low_water_mark)
 
 
-def compute_low_water_mark(view: HistoryView, share: Callable[[int], float]) -> int:
+def compute_low_water_mark(view: HistoryView, share: Share) -> int:
     """Return the tokens that a trim reduces a request to.
 
-    `share` returns the mark's share of the limit. The mark leaves at least half of the room that
-    dropped units can free.
+    The mark leaves at least half of the room that dropped units can free.
     """
     history = view.history
     fixed = view.base + history.system_token_sums[view.messages]
     if view.first_user >= 0:
         fixed += history.unit_tokens(view.first_user)
-    slack = view.limit - int(view.limit * share(view.limit))
+    slack = view.limit - int(view.limit * share(view.limit, view.task_start > 0))
     return view.limit - max(0, min(slack, (view.limit - fixed) // 2))
 
 
