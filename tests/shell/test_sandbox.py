@@ -70,11 +70,11 @@ class Field:
         self, command: list[str], *, network: bool, secrets: tuple[str, ...]
     ) -> list[str]:
         kind: SandboxKind = "bubblewrap" if self.kind == "bubblewrap" else "landlock"
-        inner = Sandbox(kind, self.project, network).arguments(command, self.project, secrets)
+        inner = Sandbox(kind, self.project, network).wrap(command, self.project, secrets)
         if self.kind != "landlock without mounts":
             return inner
         # Mounts are not possible inside another sandbox, which allows changes to both folders.
-        return Sandbox("landlock", self.folder, network).arguments(inner, self.project)
+        return Sandbox("landlock", self.folder, network).wrap(inner, self.project)
 
     def picture(self) -> dict[str, tuple[int, int, str]]:
         """Return all that is outside the project."""
@@ -239,9 +239,9 @@ def test_a_sandbox_that_cannot_be_entered_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_the_home_folder_is_no_sandbox() -> None:
-    choice = choose_sandbox(None)
-    assert choice.sandbox is None
-    assert "home folder" in choice.reason
+    sandbox, reason = choose_sandbox(None)
+    assert sandbox is None
+    assert "home folder" in reason
 
 
 def test_the_kind_that_works_is_found() -> None:

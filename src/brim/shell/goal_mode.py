@@ -92,14 +92,15 @@ def _open_sandbox(shell: Shell) -> Sandbox | None:
     use = shell.config.goal.sandbox
     if use == "off":
         return None
-    choice = choose_sandbox(shell.project.root, network=shell.config.goal.network)
-    if choice.sandbox is not None:
-        shell.screen.notice(f"commands run in a sandbox ({choice.reason})")
+    network = shell.config.goal.network
+    sandbox, reason = choose_sandbox(shell.project.root, network=network)
+    if sandbox is not None:
+        shell.screen.notice(f"commands run in a sandbox ({reason})")
     elif use == "required":
-        raise InputError(f"Goal mode needs a sandbox (goal.sandbox): {choice.reason}.")
+        raise InputError(f"Goal mode needs a sandbox (goal.sandbox): {reason}.")
     else:
-        shell.screen.warn(f"no sandbox, so commands are asked about: {choice.reason}")
-    return choice.sandbox
+        shell.screen.warn(f"no sandbox, so commands are asked about: {reason}")
+    return sandbox
 
 
 def _run_step(shell: Shell, goal: Goal) -> None:

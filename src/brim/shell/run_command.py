@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -54,9 +55,8 @@ def run(
 
 def _wrap(shell: Shell, command: str, sandbox: Sandbox) -> str:
     terminal = shell.terminal
-    return sandbox.wrap(
-        command, shell=terminal.program, folder=terminal.folder, secrets=shell.secrets.variables()
-    )
+    arguments = [terminal.program, "-c", command]
+    return shlex.join(sandbox.wrap(arguments, terminal.folder, shell.secrets.variables()))
 
 
 def _format_output(command: str, output: str, ending: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
-import shlex
+import select
 import shutil
 import socket
 import subprocess
@@ -55,14 +55,8 @@ class Sandbox:
     project: Path
     network: bool = False
 
-    def wrap(self, command: str, *, shell: str, folder: Path, secrets: Iterable[str]) -> str:
-        """Return the line that runs a command in the sandbox.
-
-        `shell` is the program that interprets it, and `secrets` are the variables to remove.
-        """
-        return shlex.join(self.arguments([shell, "-c", command], folder, secrets))
-
-    def arguments(self, command: list[str], folder: Path, secrets: Iterable[str] = ()) -> list[str]:
+    def wrap(self, command: list[str], folder: Path, secrets: Iterable[str] = ()) -> list[str]:
+        """Return the arguments that run a command in the sandbox, without these variables."""
         options = {
             "kind": self.kind,
             "project": str(self.project.resolve()),
@@ -74,23 +68,15 @@ class Sandbox:
         return [sys.executable, "-I", "-S", sandbox_child.__file__, json.dumps(options)]
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxChoice:
-    """The sandbox to use, or why there is none."""
+def choose_sandbox(project: Path | None, *, network: bool = False) -> tuple[Sandbox | None, str]:
+    """Return the sandbox for a project and what enforces it, or None and what is missing.
 
-    sandbox: Sandbox | None
-    reason: str
-    """What protects, or what is missing."""
-
-
-def choose_sandbox(project: Path | None, *, network: bool = False) -> SandboxChoice:
-    """Return the sandbox for a project; None is a folder that cannot be one, such as the home."""
+    `project` is None for a folder that cannot be one, such as the home folder.
+    """
     if project is None:
-        return SandboxChoice(None, "the home folder cannot be a sandbox; start in a project folder")
-    found, reasons = find_kind()
-    if found is None:
-        return SandboxChoice(None, reasons)
-    return SandboxChoice(Sandbox(found, project, network), reasons)
+        return None, "the home folder cannot be a sandbox; start in a project folder"
+    kind, reason = find_kind()
+    return (Sandbox(kind, project, network) if kind else None), reason
 
 
 @cache
@@ -128,7 +114,7 @@ def probe(kind: SandboxKind) -> bool:
         project.mkdir()
         outside.write_text("kept", "utf-8")
         command = [sys.executable, "-I", "-S", "-c", PROBE, str(outside), str(port)]
-        if not _has_run(Sandbox(kind, project).arguments(command, project)):
+        if not _has_run(Sandbox(kind, project).wrap(command, project)):
             return False
         is_kept = outside.read_text("utf-8") == "kept" and outside.stat().st_mode & 0o400
         return bool(is_kept and (project / "inside").exists() and not _has_input(receiver, server))
@@ -143,6 +129,4 @@ def _has_run(arguments: list[str]) -> bool:
 
 
 def _has_input(*sockets: socket.socket) -> bool:
-    import select
-
     return bool(select.select(sockets, [], [], 0)[0])

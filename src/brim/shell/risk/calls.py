@@ -65,7 +65,7 @@ class ProgramCall:
         options, words = list(self.options()), [plain(text) for text in self.texts]
         return any(
             any(_is_flag(option, flag) for option in options)
-            if flag.startswith("-")
+            if flag.startswith("-") and flag != "--"
             else any(fnmatchcase(word, flag) for word in words)
             for flag in flags
         )
@@ -76,7 +76,8 @@ class ProgramCall:
         Stricter than `has`: the letter must not be part of the value of another option.
         """
         for option in (*self.options(), *(t for t in map(plain, self.texts) if t[:1] != "-")):
-            if any(fnmatchcase(option.partition("=")[0], flag) for flag in flags):
+            names = (option, option.partition("=")[0])
+            if any(fnmatchcase(name, flag) for name in names for flag in flags):
                 return True
             letters = {flag[1] for flag in flags if re.fullmatch(r"-\w", flag)}
             if (
@@ -233,6 +234,8 @@ class CommandTable:
     """Programs that run others; the exceptions of a rule are its traits."""
     names: Mapping[str, frozenset[str]]
     variables: Mapping[str, Sequence[str]]
+    patterns: Mapping[str, re.Pattern[str]]
+    """What is suspicious in code."""
     languages: Mapping[str, Mapping[str, str]]
     """The languages by the names of their interpreters, each with its own `language`."""
 
@@ -258,6 +261,7 @@ def command_table() -> CommandTable:
         wrappers=_by_program(data["wrappers"]["rules"]),
         names={key: frozenset(text.split()) for key, text in data["names"].items()},
         variables={key: text.split() for key, text in data["variables"].items()},
+        patterns={key: re.compile(text) for key, text in data["patterns"].items()},
         languages={
             name: {**entry, "language": language}
             for language, entry in data["languages"].items()

@@ -35,7 +35,7 @@ _STARTUP_FILES: Final = re.compile(
 )
 _GIT_RUNS: Final = re.compile(
     r"(?i)pager|editor|sshcommand|askpass|helper|fsmonitor|external|textconv|\.cmd$|program$|proxy"
-    r"|\.clean$|\.smudge$|\.process$|uploadpack|receivepack|\.command$|\.driver$|hookspath"
+    r"|\.clean$|\.smudge$|\.process$|uploadpack|receivepack|\.command$|\.driver$|hookspath|templatedir"
 )
 """Settings of git that name a program."""
 _GIT_HOOKS: Final = ("post-index-change", "fsmonitor-watchman", "query-watchman")
@@ -93,15 +93,17 @@ class Places:
         return found or [word]
 
     def exists(self, word: str) -> bool:
-        return any(map(_exists, self.paths(word) or ()))
+        return any(map(os.path.lexists, self.paths(word) or ()))
 
     def is_folder(self, word: str) -> bool:
-        return any(map(_is_folder, self.paths(word) or ()))
+        return any(map(os.path.isdir, self.paths(word) or ()))
 
     def has_content(self, word: str) -> bool:
         """Return whether a file has content, or cannot be seen."""
         paths = self.paths(word)
-        return paths is None or any(map(_has_content, paths))
+        if paths is None:
+            return True
+        return any(os.path.lexists(p) and (not p.is_file() or p.stat().st_size) for p in paths)
 
     def is_wide(self, word: str) -> bool:
         """Return whether a name is a whole tree: a root, a home, the folder itself or above."""
@@ -129,7 +131,10 @@ class Places:
         if self.since is None:
             return True
         paths = self.paths(word)
-        return paths is None or any(_change_time(path) >= self.since for path in paths)
+        if paths is None:
+            return True
+        # A program cannot set this time back.
+        return any(path.stat().st_ctime >= self.since for path in paths if path.exists())
 
     def is_own_program(self, path: str) -> bool:
         """Return whether a program lies in the project, so that a model may have written it."""
@@ -166,53 +171,12 @@ class Places:
         starts = self.paths(folder) if folder else list(self.folders)
         if starts is None or self.is_lost or self.is_remote:
             return False
-        return all(_is_plain_repository(start) for start in starts if _is_folder(start))
-
-
-def is_start_file(word: str) -> bool:
-    """Return whether a shell runs this file when it starts."""
-    name = plain(word)
-    return bool(_STARTUP_FILES.search(name)) and not name.endswith(
-        ("config", "netrc", "npmrc", "pypirc")
-    )
+        return all(_is_plain_repository(start) for start in starts if start.is_dir())
 
 
 def git_runs(setting: str) -> bool:
     """Return whether git runs the value of a setting."""
     return bool(_GIT_RUNS.search(setting))
-
-
-def _exists(path: Path) -> bool:
-    try:
-        path.lstat()
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return stat.S_ISDIR(path.stat().st_mode)
-    except (OSError, ValueError):
-        return False
-
-
-def _has_content(path: Path) -> bool:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return False
-    except (OSError, ValueError):
-        return _exists(path)
-    return found.st_size > 0 or not stat.S_ISREG(found.st_mode)
-
-
-def _change_time(path: Path) -> float:
-    """Return when a file was last changed; a program cannot set this time back."""
-    try:
-        return path.stat().st_ctime
-    except (OSError, ValueError):
-        return 0.0
 
 
 def _is_plain_repository(folder: Path) -> bool:
@@ -226,7 +190,7 @@ def _is_plain_repository(folder: Path) -> bool:
         is_own = scope in ("local", "worktree") and key != "core.hookspath"
         if is_own and _GIT_RUNS.search(key):
             return False
-    if hooks and any(_exists(folder / hooks.strip() / name) for name in _GIT_HOOKS):
+    if hooks and any((folder / hooks.strip() / name).exists() for name in _GIT_HOOKS):
         return False
     return "160000 " not in (_git(folder, "ls-files", "--stage") or "")
 

@@ -30,6 +30,7 @@ from brim.shell.risk.words import (
     Word,
     check_word_boundaries,
     display,
+    find_assigned,
     is_known,
     is_pattern,
     iterate_nodes,
@@ -115,19 +116,6 @@ class ShellNames:
     functions: frozenset[str] = frozenset()
 
 
-_READ_ONLY_NODES: Final = frozenset((
-    "program", "command", "command_name", "word", "number", "string", "string_content",
-    "raw_string", "ansi_c_string", "concatenation", "simple_expansion", "expansion",
-    "variable_name", "special_variable_name", "command_substitution", "process_substitution",
-    "arithmetic_expansion", "binary_expression", "unary_expression", "parenthesized_expression",
-    "test_command", "test_operator", "regex", "extglob_pattern", "list", "pipeline",
-    "negated_command", "redirected_statement", "file_redirect", "herestring_redirect",
-    "heredoc_redirect", "heredoc_start", "heredoc_body", "heredoc_end", "heredoc_content",
-    "file_descriptor", "if_statement", "elif_clause", "else_clause", "for_statement",
-    "while_statement", "do_group", "subshell", "compound_statement", "case_statement",
-    "case_item", "comment", "variable_assignment", "translated_string", "brace_expression",
-    "ternary_expression",
-))  # fmt: skip
 _INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
 """An array index with a substitution, which some builtins run even in single quotes."""
 _SECRET_FILES: Final = re.compile(
@@ -135,7 +123,13 @@ _SECRET_FILES: Final = re.compile(
     r"|g?shadow$|environ$)|\.(pem|key|p12|kdbx)$"
 )
 """Files that hold secrets, which a model should not read without a question."""
-_COMPARES: Final = re.compile(r"-(?:eq|ne|lt|le|gt|ge)\b")
+_EVALUATED: Final = {
+    "arithmetic_expansion": r"[A-Za-z_`]|\$(?!\(\()",
+    "expansion": r":(?![-+=?])|[@!\[]",
+    "test_command": r"-(?:eq|ne|lt|le|gt|ge)\b|^\(\(",
+    "compound_statement": r"^\(\(",
+}
+"""Constructs that evaluate an expression, if their text matches."""
 _DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
 _CONTINUED: Final = re.compile(r"['#]|<<")
 
@@ -177,8 +171,9 @@ class Review:
             text = text.replace("\\\n", "")
         try:
             root = parse_command(text)
+            self._assigned |= find_assigned(text)
             variables, home = self.names.variables, str(self.places.home)
-            self._walk(root, Expander(root, variables, home, self._assigned))
+            self._walk(root, Expander(variables, home, self._assigned))
         except UnreadableError as error:
             self.log.add(source, str(error))
 
@@ -187,7 +182,7 @@ class Review:
             if node.type == "function_definition":
                 self._functions.add(text_of(node.child_by_field_name("name") or node))
         for node in iterate_nodes(root):
-            if node.type not in _READ_ONLY_NODES:
+            if node.type not in command_table().names["nodes"]:
                 self.log.raise_to_other()
             match node.type:
                 case "command":
@@ -211,12 +206,10 @@ class Review:
         elif node.type == "expansion" and "`" in text:
             for piece in _substitutions(text):
                 self.inner().script(piece, piece)
-        elif (node.type == "arithmetic_expansion" and re.search(r"[A-Za-z_$`]", text[2:])) or (
-            node.type == "expansion" and re.search(r":(?![-+=?])|[@!\[]", text)
-        ):
+        elif node.type == "for_statement" and (name := node.child_by_field_name("variable")):
+            self.assign(text_of(name), "", text, is_prefix=False)
+        elif (pattern := _EVALUATED.get(node.type)) and re.search(pattern, text):
             self.log.raise_to_other()  # the value of a variable can be an index that runs something
-        elif node.type == "test_command" and _COMPARES.search(text) and "$" in text:
-            self.log.raise_to_other()
 
     def _function(self, node: Node) -> None:
         """A function that calls itself in the background fills the machine."""
@@ -230,26 +223,18 @@ class Review:
     def _command(self, node: Node, expander: Expander) -> None:
         check_word_boundaries(node)
         source = text_of(node)
-        words = [
-            word
-            for child in node.children
-            if child.type not in ("variable_assignment", "file_redirect", "herestring_redirect")
-            for part in (child.named_children[:1] if child.type == "command_name" else [child])
-            for word in expander.words(part)
-        ]
+        words: list[Word] = []
         for child in node.children:
+            parts = child.named_children[:1] if child.type == "command_name" else [child]
             if child.type == "file_redirect":
-                words += self._words_after(child, expander)
+                parts = child.children_by_field_name("destination")[1:]
+            if child.type not in ("variable_assignment", "herestring_redirect"):
+                words += [word for part in parts for word in expander.words(part)]
         arguments = node.children_by_field_name("argument")
         if arguments and [word.text for word in words] == ["cd"]:
             words.append(Word("", (text_of(arguments[0]),)))
         stdin = _find_input(node, expander)
         self.run(words, self.stdin if stdin is None else stdin, source)
-
-    def _words_after(self, redirect: Node, expander: Expander) -> list[Word]:
-        """Return words after a redirection, which belong to the command."""
-        targets = redirect.children_by_field_name("destination")
-        return [word for target in targets[1:] for word in expander.words(target)]
 
     def _assignment(self, node: Node, expander: Expander) -> None:
         parent = node.parent.type if node.parent else ""
@@ -335,6 +320,10 @@ class Review:
             return
         if name in ("cd", "pushd"):
             self._enter(call)
+        if name == "read":
+            for text in filter(str.isidentifier, call.operands("-p", "-d", "-n", "-t", "-N")):
+                self._assigned.add(text)
+                self.assign(text, "", source, is_prefix=False)
         if name in ("eval", "source", ".") and code.is_trusted_output(source):
             self.log.raise_to_other()
             return
@@ -369,12 +358,9 @@ class Review:
 
     def _enter(self, call: ProgramCall) -> None:
         """Follow `cd`: later names may be relative to the new folder."""
-        operands = [word for word in call.words if not re.fullmatch(r"-[LPe@n]*|--", word.text)]
-        if operands:
-            self.places = self.places.enter(operands[0].text, operands[0].empties)
-        else:
-            empties = next((word.empties for word in call.words if word.empties), ())
-            self.places = self.places.enter("" if empties else str(self.places.home), empties)
+        words = [word for word in call.words if not re.fullmatch(r"-[LPe@n]*|--", word.text)]
+        word = next(iter([*words, Word(str(self.places.home))]))
+        self.places = self.places.enter(word.text, word.empties)
 
     def _run_program(self, call: ProgramCall, words: Sequence[Word], source: str) -> None:
         inner = list(self._inner_commands(call))
@@ -414,7 +400,8 @@ class Review:
         """Yield the commands that a program runs."""
         special = effects.INNER.get(call.name)
         if special is not None:
-            yield from ((found, ()) for found in special(call))
+            is_quiet = call.name.startswith("fd") or effects.is_read_only(call)
+            yield from ((found, ("quiet",) * is_quiet) for found in special(call))
         if call.name == "command" and re.match(r"-p?[vV]", "".join(call.texts[:1])):
             return
         if call.name.startswith("py") and "-m" in call.texts:
@@ -423,20 +410,12 @@ class Review:
             rest = _after_subcommand(call, wrapper)
             if rest is not None:
                 yield from ((found, wrapper.exceptions) for found in _unwrap(rest, wrapper))
-        if not self._is_known_program(call.name):
-            yield from ((found, ()) for found in _guess_inner(call))
-
-    def _is_known_program(self, name: str) -> bool:
-        table = command_table()
-        wrappers = table.wrappers.get(name, ())
-        known = (table.read_only, table.any_options, table.names["readers"], effects.RULES)
-        return any(name in names for names in known) or any(not w.subcommands for w in wrappers)
+        yield from ((found, ()) for found in _guess_inner(call))
 
     def _run_inner(self, call: ProgramCall, inner: Sequence[InnerCommand], source: str) -> None:
-        is_quiet = call.name in ("xargs", "find", "fd", "fdfind") or all(
-            "quiet" in traits for _, traits in inner
-        )
-        if not is_quiet or not effects.is_quiet_wrapper(call):
+        is_found = call.name in effects.INNER or call.name == "stdbuf"
+        writes = not is_found and call.has("-o", "--output", "-x", "--exec")
+        if writes or not all("quiet" in traits for _, traits in inner):
             self.log.raise_to_other()
         stdin = None if call.name == "xargs" else call.stdin
         for found, traits in inner:
@@ -461,6 +440,11 @@ _ASSIGNS: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 
 def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
     """Yield the arguments of an unknown program that look like a command."""
+    table = command_table()
+    known = (table.read_only, table.any_options, table.names["readers"], effects.RULES)
+    wrappers = table.wrappers.get(call.name, ())
+    if any(call.name in names for names in known) or any(not w.subcommands for w in wrappers):
+        return
     for at, text in enumerate(map(plain, call.texts)):
         first, space, _ = text.partition(" ")
         if first.rpartition("/")[2] in _COMMANDS:
@@ -490,6 +474,10 @@ def _unwrap(call: ProgramCall, wrapper: CommandRule) -> Iterator[Sequence[Word] 
         yield from (plain(word.text) for word in rest)
     elif rest and "joins" in traits:
         yield " ".join(plain(word.text) for word in rest)
+    elif rest and "appends" in traits:
+        mark = plain(call.value("-I", "--replace") or "") or "{}"
+        mark = mark if is_known(mark) else "{}"
+        yield [*(Word(word.text.replace(mark, UNKNOWN)) for word in rest), Word(UNKNOWN)]
     elif rest:
         yield rest
     elif "reads" in traits and call.stdin is not None and not named:
@@ -537,28 +525,23 @@ def _is_plain_git(call: ProgramCall) -> bool:
 
 def _find_input(node: Node, expander: Expander) -> str | None:
     """Return what a command reads, as far as it is known; None for the terminal."""
-    child, parent = node, node.parent
-    redirects = [c for c in node.children if c.type.endswith("redirect")]
-    while True:
-        for redirect in redirects:
-            if redirect.type == "herestring_redirect":
-                return expander.text(redirect.named_children[-1])
-            if redirect.type == "heredoc_redirect":
-                return _document_text(redirect)
-            if any(c.type == "<" for c in redirect.children):
-                words = redirect.children_by_field_name("destination")
-                is_empty = bool(words) and text_of(words[0]) == "/dev/null"
-                return "" if is_empty else UNKNOWN
-        if parent is None:
-            return None
-        if parent.type == "pipeline" and parent.named_children[0] != child:
+    at: Node | None = node
+    while at is not None:
+        for child in at.named_children if at == node or at.type == "redirected_statement" else ():
+            if child.type == "herestring_redirect":
+                return expander.text(child.named_children[-1])
+            if child.type == "heredoc_redirect":
+                return _document_text(child)
+            if child.type == "file_redirect" and child.children[-2].type == "<":
+                return "" if text_of(child.children[-1]) == "/dev/null" else UNKNOWN
+        parent = at.parent
+        is_piped = (
+            parent is not None and parent.type == "pipeline" and parent.named_children[0] != at
+        )
+        if is_piped or (parent is not None and parent.type == "heredoc_redirect"):
             return UNKNOWN
-        if parent.type == "heredoc_redirect":
-            return UNKNOWN
-        is_redirected = parent.type == "redirected_statement"
-        redirects = parent.named_children[1:] if is_redirected else []
-        redirects = [c for c in redirects if c.type.endswith("redirect")]
-        child, parent = parent, parent.parent
+        at = parent
+    return None
 
 
 def _document_text(node: Node) -> str:

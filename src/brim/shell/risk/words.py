@@ -27,7 +27,6 @@ LONGEST: Final = 16_384
 KNOTS: Final = ("=(", "<<", "${")
 """Constructs that make the grammar slow if there are many."""
 MOST_KNOTS: Final = 300
-DEEPEST_TREE: Final = 90
 
 
 class UnreadableError(InputError):
@@ -73,7 +72,7 @@ def is_pattern(text: str) -> bool:
 
 
 def parse_command(text: str) -> Node:
-    """Return the root of the parse tree; raise UnreadableError if it has errors or is too deep."""
+    """Return the root of the parse tree; raise UnreadableError if it has errors."""
     if len(text) > LONGEST:
         raise UnreadableError(f"it is too long to parse ({len(text):,} characters)")
     if any(text.count(knot) > MOST_KNOTS for knot in KNOTS):
@@ -83,8 +82,6 @@ def parse_command(text: str) -> Node:
     root = _parser().parse(text.encode("utf-8", "replace")).root_node
     if root.has_error:
         raise UnreadableError("it is not a valid shell command")
-    if _is_deep(root):
-        raise UnreadableError("it is nested too deeply")
     return root
 
 
@@ -94,22 +91,6 @@ def _parser() -> Parser:
     import tree_sitter_bash
 
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
-
-
-def _is_deep(root: Node) -> bool:
-    """Return whether a branch exceeds the depth limit, without recursion."""
-    cursor = root.walk()
-    depth = 0
-    while True:
-        if cursor.goto_first_child():
-            depth += 1
-            if depth > DEEPEST_TREE:
-                return True
-            continue
-        while not cursor.goto_next_sibling():
-            if not cursor.goto_parent():
-                return False
-            depth -= 1
 
 
 def iterate_nodes(root: Node) -> Iterator[Node]:
@@ -145,43 +126,37 @@ def check_word_boundaries(node: Node) -> None:
 
 # Quotes and expansions
 
-_ESCAPES: Final = {
-    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
-    "v": "\v",
-}  # fmt: skip
-_ANSI: Final = re.compile(
-    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|0?([0-7]{1,3})|c(.)|(.))",
-    re.DOTALL,
-)
 _BARE: Final = re.compile(r"\\(.)|(.)", re.DOTALL)
 _QUOTED: Final = re.compile(r'\\([$`"\\])|\\\n')
 _BRACES: Final = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _NAME: Final = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
-_ASSIGNERS: Final = frozenset((
-    "read", "mapfile", "readarray", "printf", "getopts", "let", "unset", "wait", "eval", "source",
-    "local", "declare", "typeset", "export", "readonly", "set", "shift",
-))  # fmt: skip
+_ASSIGNED: Final = re.compile(
+    r"([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:\+\+|--|[-+*/%&|^:]?=)|\b(?:for|select)\s+([A-Za-z_]\w*)"
+)
+_ASSIGNERS: Final = re.compile(
+    r"\b(?:read|mapfile|readarray|printf\s+-v|getopts|let|unset|eval|source|local|declare|typeset"
+    r"|export|readonly|set|shift)\b|(?:^|[;&|]\s*)\.\s"
+)
+"""Commands that assign variables in other ways."""
+
+
+def find_assigned(text: str) -> set[str]:
+    """Return the variables that a text may assign; rather too many."""
+    if _ASSIGNERS.search(text):
+        return set(re.findall(r"[A-Za-z_]\w*", text))
+    return {name for names in _ASSIGNED.findall(text) for name in names if name}
 
 
 class Expander:
     """Expands the words of one text with the variables of the shell.
 
-    A variable that the text itself may assign is unknown; `assigned` collects these.
+    A variable that is `assigned` by the text itself is unknown.
     """
 
-    def __init__(
-        self, root: Node, variables: Mapping[str, str], home: str, assigned: set[str]
-    ) -> None:
+    def __init__(self, variables: Mapping[str, str], home: str, assigned: set[str]) -> None:
         self._variables = variables
         self._home = home
         self._assigned = assigned
-        for node in iterate_nodes(root):
-            if node.type == "variable_name" and _is_assigned(node.parent):
-                assigned.add(text_of(node))
-            elif node.type in ("command", "declaration_command", "unset_command"):
-                names = re.findall(r"[A-Za-z_]\w*", text_of(node))
-                if not _ASSIGNERS.isdisjoint(names):
-                    assigned.update(names)
 
     def words(self, node: Node) -> list[Word]:
         """Return the words that a node expands to: none if an unquoted variable is empty."""
@@ -215,7 +190,7 @@ class Expander:
             case "raw_string":
                 return text_of(node)[1:-1]
             case "ansi_c_string":
-                return _ANSI.sub(_unescape, text_of(node)[2:-1])
+                return UNKNOWN if "\\" in text_of(node) else text_of(node)[2:-1]
             case "simple_expansion" | "expansion":
                 value = self._variable(node)
                 if not value:
@@ -255,32 +230,8 @@ class Expander:
         return self._variables.get(match[1], "")
 
 
-_TARGETS: Final = frozenset((
-    "variable_assignment", "for_statement", "c_style_for_statement", "subscript",
-    "declaration_command", "unset_command", "postfix_expression", "binary_expression",
-))  # fmt: skip
-
-
-def _is_assigned(parent: Node | None) -> bool:
-    """Return whether a variable name below this node may be assigned."""
-    if parent is None:
-        return False
-    is_default = parent.type == "expansion" and "=" in text_of(parent)
-    return parent.type in _TARGETS or is_default
-
-
 def _unquote_bare(text: str) -> str:
     if text.isalnum():
         return text
     marked = _BARE.sub(lambda m: m[1] or m[2].translate(_GLOBS), text)
     return f"{UNKNOWN}{marked}{UNKNOWN}" if _BRACES.search(text) else marked
-
-
-def _unescape(match: re.Match[str]) -> str:
-    hexadecimal = match[1] or match[2] or match[3]
-    if hexadecimal or match[4]:
-        code = int(hexadecimal, 16) if hexadecimal else int(match[4], 8)
-        return chr(code) if 0 < code < 0xD800 else UNKNOWN
-    if match[5]:
-        return chr(ord(match[5]) & 0x1F)
-    return _ESCAPES.get(match[6], match[6])
