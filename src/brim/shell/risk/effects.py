@@ -40,8 +40,8 @@ def _first(whys: Iterator[str | None]) -> str | None:
 
 def _why_output(call: ProgramCall) -> str | None:
     """Output files that options name: overwriting one that exists."""
-    flags = command_table().outputs.get(call.name, ())
-    names = [value for value in call.values(*flags) if value != "-"] if flags else []
+    flags = [flag for rule in command_table().outputs.get(call.name, ()) for flag in rule.options]
+    names = [value for value in call.values(*flags) if value != "-"]
     return _first(call.places.why_overwritten(name) for name in names)
 
 
@@ -102,17 +102,10 @@ def _arrivals(call: ProgramCall, sources: Sequence[str], target: str) -> Iterato
     if call.has("-T", "--no-target-directory") or not is_into:
         yield target
         return
-    folder = target.rstrip("/")
     for source in sources:
-        name = plain(source).rstrip("/").rpartition("/")[2]
-        if not is_known(name) and not call.places.exists(folder):
-            continue
-        if name in ("", ".", ".."):
-            yield from call.places.matches(f"{folder}/\ue001")[:1]
-        elif call.places.is_folder(f"{folder}/{name}") and call.places.is_folder(source):
-            yield from call.places.matches(f"{folder}/{name}/\ue001")[:1]
-        else:
-            yield f"{folder}/{name}"
+        name = plain(source).rstrip("/").rpartition("/")[2] or "."
+        if is_known(name) or call.places.exists(target):
+            yield f"{target.rstrip('/')}/{name}"
 
 
 def _tee(call: ProgramCall) -> str | None:
@@ -173,19 +166,11 @@ def _checkout(call: ProgramCall) -> str | None:
     return CHANGES if is_path or len(operands) > 1 else None
 
 
-_SQL: Final = re.compile(
-    r"\b(drop|delete|truncate|update|alter|replace\s+into|grant|revoke|overwrite)\b"
-    r"|\\!|^\s*\.(shell|system|output|once|import|restore|clone)\b|dropdatabase|\.drop\s*\("
-    r"|\.(delete|remove|deletemany|deleteone)\s*\(|^(flushall|flushdb|del|unlink|config|debug)\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-
-
 def _sql(call: ProgramCall) -> str | None:
     """SQL on the command line, on standard input, or in a readable file."""
     said = [*call.texts, call.stdin or ""]
     said += [call.places.read(name) or UNKNOWN for name in call.values("-f", "--file")]
-    if any(_SQL.search(plain(text)) for text in said):
+    if any(command_table().patterns["sql"].search(plain(text)) for text in said):
         return "changes or removes data in a database"
     is_clear = all(is_known(text) for text in said)
     return None if is_clear else "runs statements that are known only at run time"

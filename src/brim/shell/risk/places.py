@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from brim.shell.risk.calls import command_table
 from brim.shell.risk.words import display, is_known, is_pattern, plain
 
 MOST_MATCHES: Final = 64
@@ -21,23 +22,6 @@ SINKS: Final = frozenset((
     "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/full",
 ))  # fmt: skip
 """Devices on which a write destroys nothing."""
-_ACCESS_FILES: Final = re.compile(
-    r"(^|/)(\.ssh/(authorized_keys2?|config|rc)|etc/(passwd|shadow|group|gshadow|sudoers(\.d/.*)?"
-    r"|crontab|cron\.[a-z]+/.*|ld\.so\.preload|fstab|hosts|rc\.local|pam\.d/.*|ssh/.*"
-    r"|profile(\.d/.*)?|systemd/system/.*)|\.config/(autostart|systemd/user)/.*"
-    r"|Library/LaunchAgents/.*|\.envrc)$|^/var/spool/cron|(^|/)\.git/(hooks/|config$)"
-)
-"""Files that grant access, or that make something run automatically."""
-_STARTUP_FILES: Final = re.compile(
-    r"(^|/)\.(bashrc|zshrc|profile|bash_profile|bash_login|bash_logout|zprofile|zshenv|zlogin"
-    r"|kshrc|cshrc|tcshrc|inputrc|xinitrc|bash_aliases|gitconfig|netrc|npmrc|pypirc)$"
-    r"|(^|/)config\.fish$"
-)
-_GIT_RUNS: Final = re.compile(
-    r"(?i)pager|editor|sshcommand|askpass|helper|fsmonitor|external|textconv|\.cmd$|program$|proxy"
-    r"|\.clean$|\.smudge$|\.process$|uploadpack|receivepack|\.command$|\.driver$|hookspath|templatedir"
-)
-"""Settings of git that name a program."""
 _GIT_HOOKS: Final = ("post-index-change", "fsmonitor-watchman", "query-watchman")
 """Hooks that commands such as `git status` run."""
 
@@ -152,11 +136,11 @@ class Places:
             return f"opens a connection to {display(word)}"
         if name.startswith(("/dev/", "/proc/", "/sys/")):
             return f"writes to the device {display(word)}"
-        if _ACCESS_FILES.search(name):
+        if command_table().patterns["access_files"].search(name):
             return f"changes {display(word)}, which controls access or runs automatically"
         if appends:
             return None
-        if _STARTUP_FILES.search(name):
+        if command_table().patterns["startup_files"].search(name):
             return f"replaces {display(word)}"
         if not is_known(word) or is_pattern(word):
             return "overwrites a file that is known only at run time"
@@ -176,7 +160,7 @@ class Places:
 
 def git_runs(setting: str) -> bool:
     """Return whether git runs the value of a setting."""
-    return bool(_GIT_RUNS.search(setting))
+    return bool(command_table().patterns["git_runs"].search(setting))
 
 
 def _is_plain_repository(folder: Path) -> bool:
@@ -188,7 +172,7 @@ def _is_plain_repository(folder: Path) -> bool:
     for scope, setting in zip(fields[::2], fields[1::2], strict=False):
         key = setting.partition("\n")[0]
         is_own = scope in ("local", "worktree") and key != "core.hookspath"
-        if is_own and _GIT_RUNS.search(key):
+        if is_own and command_table().patterns["git_runs"].search(key):
             return False
     if hooks and any((folder / hooks.strip() / name).exists() for name in _GIT_HOOKS):
         return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
@@ -51,7 +51,6 @@ MOST_TEXT: Final = 131_072
 """Characters that are parsed in total, nested scripts included."""
 MOST_FINDINGS: Final = 20
 LONGEST_SHOWN: Final = 300
-RUN_TIME: Final = "which program this runs is known only at run time"
 
 
 class Risk(IntEnum):
@@ -118,11 +117,6 @@ class ShellNames:
 
 _INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
 """An array index with a substitution, which some builtins run even in single quotes."""
-_SECRET_FILES: Final = re.compile(
-    r"(^|/)(\.(ssh|aws|gnupg|kube|docker|netrc|pgpass|pypirc|npmrc|git-credentials|env)\b|id_[a-z0-9]+$"
-    r"|g?shadow$|environ$)|\.(pem|key|p12|kdbx)$"
-)
-"""Files that hold secrets, which a model should not read without a question."""
 _EVALUATED: Final = {
     "arithmetic_expansion": r"[A-Za-z_`]|\$(?!\(\()",
     "expansion": r":(?![-+=?])|[@!\[]",
@@ -134,27 +128,27 @@ _DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
 _CONTINUED: Final = re.compile(r"['#]|<<")
 
 
+@dataclass(slots=True)
 class Review:
     """Reviews texts and commands, and records what it finds."""
 
-    def __init__(self, log: ReviewLog, names: ShellNames, places: Places, whole: str) -> None:
-        self.log = log
-        self.names = names
-        self.places = places
-        self.whole = whole
-        """The outermost text."""
-        self.depth = 0
-        self.stdin: str | None = None
-        """What a command without input of its own reads; None for the terminal."""
-        self._assigned: set[str] = set()
-        self._functions: set[str] = set()
+    log: ReviewLog
+    names: ShellNames
+    places: Places
+    whole: str
+    """The outermost text."""
+    depth: int = 0
+    stdin: str | None = None
+    """What a command without input of its own reads; None for the terminal."""
+    assigned: set[str] = field(default_factory=set)
+    """Variables whose values are unknown."""
+    functions: set[str] = field(default_factory=set)
+    """Functions that the text defines."""
 
     def inner(self, places: Places | None = None, stdin: str | None = None) -> Review:
         """Return a review of a shell inside this one."""
-        inside = Review(self.log, self.names, places or self.places, self.whole)
-        inside.depth, inside.stdin = self.depth + 1, stdin
-        inside._assigned, inside._functions = self._assigned, self._functions
-        return inside
+        places = places or self.places
+        return replace(self, places=places, stdin=stdin, depth=self.depth + 1)
 
     def script(self, text: str, source: str) -> None:
         """Review a text as a script."""
@@ -171,16 +165,16 @@ class Review:
             text = text.replace("\\\n", "")
         try:
             root = parse_command(text)
-            self._assigned |= find_assigned(text)
+            self.assigned |= find_assigned(text)
             variables, home = self.names.variables, str(self.places.home)
-            self._walk(root, Expander(variables, home, self._assigned))
+            self._walk(root, Expander(variables, home, self.assigned))
         except UnreadableError as error:
             self.log.add(source, str(error))
 
     def _walk(self, root: Node, expander: Expander) -> None:
         for node in iterate_nodes(root):
             if node.type == "function_definition":
-                self._functions.add(text_of(node.child_by_field_name("name") or node))
+                self.functions.add(text_of(node.child_by_field_name("name") or node))
         for node in iterate_nodes(root):
             if node.type not in command_table().names["nodes"]:
                 self.log.raise_to_other()
@@ -249,8 +243,8 @@ class Review:
 
     def assign(self, name: str, value: str, source: str, *, is_prefix: bool) -> None:
         """Review an assignment: some variables hold commands, or load code."""
-        table = command_table().variables
-        if name in table["loaders"]:
+        table = command_table().names
+        if name in table["loaders"] or name.startswith("GIT_CONFIG"):
             self.log.add(source, f"{name} makes programs load other code")
         elif name in table["commands"]:
             if "$(" in value or "`" in value:
@@ -260,10 +254,6 @@ class Review:
                 self.log.raise_to_other()
         elif name == "PATH" and re.search(r"(^|:)(?![/~:\ue000]|$)", value):
             self.log.add(source, "programs would be taken from a relative folder")
-        elif re.search(r"(?i)require|import|loader", value) and name == "NODE_OPTIONS":
-            self.log.add(source, f"{name} makes programs load other code")
-        elif name.startswith("GIT_CONFIG"):
-            self.log.add(source, f"{name} changes what git runs")
         elif not any(fnmatchcase(name, pattern) for pattern in table["harmless"]):
             is_new = name.islower() and name not in self.names.variables
             if is_prefix or not is_new:
@@ -322,12 +312,12 @@ class Review:
             self._enter(call)
         if name == "read":
             for text in filter(str.isidentifier, call.operands("-p", "-d", "-n", "-t", "-N")):
-                self._assigned.add(text)
+                self.assigned.add(text)
                 self.assign(text, "", source, is_prefix=False)
         if name in ("eval", "source", ".") and code.is_trusted_output(source):
             self.log.raise_to_other()
             return
-        if "/" in first or first in self._functions or first in self.names.functions:
+        if "/" in first or first in self.functions or first in self.names.functions:
             self.log.raise_to_other()
         if "/" in first and not self.places.is_remote:
             code.review_file(self, words[0].text, call, source, is_program=True)
@@ -335,8 +325,7 @@ class Review:
 
     def _run_alias(self, name: str, text: str, call: ProgramCall, source: str) -> None:
         kept = {key: value for key, value in self.names.aliases.items() if key != name}
-        inside = self.inner()
-        inside.names = ShellNames(self.names.variables, kept, self.names.functions)
+        inside = replace(self.inner(), names=replace(self.names, aliases=kept))
         if re.fullmatch(r"[\w ./:=+-]+", text):
             words = [Word(part) for part in text.split()]
             inside.run([*words, *call.words], call.stdin, source)
@@ -348,7 +337,7 @@ class Review:
         """Return the program's name without its folder; None, with a finding, if it is unknown."""
         last = word.text.rpartition("/")[2]
         if not is_known(last) or is_pattern(word.text) or _ASSIGNS.match(word.text):
-            self.log.add(source, RUN_TIME)
+            self.log.add(source, "which program this runs is known only at run time")
             return None
         name = last.lower().removesuffix(".exe").lstrip("=")
         if name.startswith(("!", "^")) and len(name) > 1:
@@ -385,7 +374,8 @@ class Review:
             return False
         if not (is_read_only_by_table(call) or effects.is_read_only(call)):
             return False
-        if any(_SECRET_FILES.search(plain(text)) for text in call.texts):
+        secrets = command_table().patterns["secret_files"]  # not to be read without a question
+        if any(secrets.search(plain(text)) for text in call.texts):
             return False
         path = shutil.which(plain(words[0].text), path=self.names.variables.get("PATH"))
         if path is not None and self.places.is_own_program(path):
@@ -441,7 +431,7 @@ _ASSIGNS: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
     """Yield the arguments of an unknown program that look like a command."""
     table = command_table()
-    known = (table.read_only, table.any_options, table.names["readers"], effects.RULES)
+    known = (table.read_only, table.names["any"], table.names["readers"], effects.RULES)
     wrappers = table.wrappers.get(call.name, ())
     if any(call.name in names for names in known) or any(not w.subcommands for w in wrappers):
         return

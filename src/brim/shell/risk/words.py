@@ -27,6 +27,8 @@ LONGEST: Final = 16_384
 KNOTS: Final = ("=(", "<<", "${")
 """Constructs that make the grammar slow if there are many."""
 MOST_KNOTS: Final = 300
+DEEPEST_TREE: Final = 90
+"""Levels of nesting; finding the parent of a node takes longer, the deeper it is."""
 
 
 class UnreadableError(InputError):
@@ -72,7 +74,7 @@ def is_pattern(text: str) -> bool:
 
 
 def parse_command(text: str) -> Node:
-    """Return the root of the parse tree; raise UnreadableError if it has errors."""
+    """Return the root of the parse tree; raise UnreadableError if it has errors or is too deep."""
     if len(text) > LONGEST:
         raise UnreadableError(f"it is too long to parse ({len(text):,} characters)")
     if any(text.count(knot) > MOST_KNOTS for knot in KNOTS):
@@ -82,6 +84,8 @@ def parse_command(text: str) -> Node:
     root = _parser().parse(text.encode("utf-8", "replace")).root_node
     if root.has_error:
         raise UnreadableError("it is not a valid shell command")
+    if _is_deep(root):
+        raise UnreadableError("it is nested too deeply")
     return root
 
 
@@ -91,6 +95,20 @@ def _parser() -> Parser:
     import tree_sitter_bash
 
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def _is_deep(root: Node) -> bool:
+    """Return whether a branch exceeds the depth limit, without recursion."""
+    cursor, depth = root.walk(), 0
+    while depth <= DEEPEST_TREE:
+        if cursor.goto_first_child():
+            depth += 1
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return False
+            depth -= 1
+    return True
 
 
 def iterate_nodes(root: Node) -> Iterator[Node]:
