@@ -24,7 +24,7 @@ from brim.messages import Call, Message
 from brim.session.session import get_driver
 from brim.tokens import counter_for
 from brim.tokens.counter import CalibratedCounter, RequestCounter, measure_non_latin
-from tests.support.strategies import Raw, text
+from tests.support.strategies import Raw
 
 UNKNOWN = "acme/unknown-model"
 LATIN = "the budget of the parser reads a file, and writes another one. "
@@ -320,12 +320,3 @@ def test_a_reply_from_before_a_switch_does_not_calibrate_the_new_model() -> None
     chat.receive(answer(5_000))
     assert get_driver(chat).profile.calibration == UNCALIBRATED
     assert list(chat.ledger.totals) == [(UNKNOWN, "main")]
-
-
-def test_a_servers_count_of_a_text_calibrates() -> None:
-    chat = brim.Session(UNKNOWN, window=20_000)
-    chat.user(text(9))
-    plain = get_driver(chat).count_text(LATIN * 40)
-    for _ in range(5):
-        get_driver(chat).composer.record_text_count(LATIN * 40, round(1.5 * plain))
-    assert get_driver(chat).profile.calibration.ratio == pytest.approx(1.5, rel=0.03)

@@ -313,26 +313,53 @@ def test_a_failed_call_loses_nothing_and_the_next_one_goes_on(learned: Calibrati
     run(trying())
 
 
-def test_a_server_that_only_counts_texts_makes_the_estimate_better(
-    learned: CalibrationStore,
-) -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        if request.path == "/tokenize":
-            text = (await request.json()).get("content")
-            if text is None:
-                return web.json_response({"error": "no content"}, status=400)
-            return web.json_response({"tokens": list(range(len(text) // 2))})
-        if request.path.endswith("/chat/completions"):
-            return web.json_response(answered(500))
-        return web.json_response({}, status=404)
+async def count_texts_only(request: web.Request) -> web.StreamResponse:
+    """A server with a token per two characters, 7 for each message and 20 for each request."""
+    body = await request.json() if request.method == "POST" else {}
+    if request.path == "/tokenize" and "content" in body:
+        given, tokens = body["content"], list[int]()
+        for part in given if isinstance(given, list) else [given]:
+            tokens += [-1] if part == -1 else [1] * -(-len(part) // 2)
+        return web.json_response({"tokens": tokens})
+    if request.path.endswith("/chat/completions"):
+        texts = [turn["content"] for turn in body["messages"]]
+        return web.json_response(answered(20 + sum(7 - (-len(text) // 2) for text in texts)))
+    return web.json_response({}, status=404)
 
+
+@pytest.mark.parametrize("turns", [1, 30])
+def test_a_server_that_only_counts_texts_is_used_for_requests(
+    learned: CalibrationStore, turns: int
+) -> None:
     async def trying() -> None:
-        async with serving(answer) as server:
-            chat = brim.Session("somebodys-model", window=2_000, reply=100)
-            talk(chat, 30)
-            chat.user("Go on.")
-            await sent(server, learned, chat)
-            assert get_driver(chat).profile.calibration.ratio > 1.5
+        async with serving(count_texts_only) as server:
+            client = brim.AsyncClient(server.url, count="always", calibration_store=learned)
+            async with client:
+                chat = brim.Session("somebodys-model", window=2_000, reply=100)
+                talk(chat, turns)
+                chat.user("Go on.")
+                plan = (await client.request(chat)).plan
+                reply = await client.send(chat)
+            assert reply.usage is not None
+            assert plan.size <= reply.usage.input <= plan.size + plan.server_margin <= 1_900
+            assert reply.usage.input - plan.size <= 20 + 3 * len(plan.sent_indices)
+
+    run(trying())
+
+
+def test_a_client_counts_texts_and_messages(learned: CalibrationStore) -> None:
+    async def trying() -> None:
+        async with serving(count_texts_only) as server:
+            async with brim.AsyncClient(server.url, calibration_store=learned) as client:
+                text = await client.count("four", model="m")
+                assert (text, text.exact) == (2, True)
+                turns = await client.count([{"role": "user", "content": "four"}], model="m")
+                assert (turns, turns.exact) == (2 + 4 + 3, False)
+            off = brim.AsyncClient(server.url, count="off", calibration_store=learned)
+            asked = len(server.asked)
+            async with off:
+                assert await off.count("four words of text") == brim.count("four words of text")
+            assert len(server.asked) == asked
 
     run(trying())
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from brim.errors import AuthenticationError, ContextLengthError, ProviderError
+from brim.fitting.plan import TextCount
 from brim.providers.endpoint import Endpoint
 from brim.providers.local import LocalServer
 from brim.providers.server_counter import CountStates, ServerCounter
@@ -63,6 +64,27 @@ def test_text_is_counted_for_every_form_of_the_address(llama: LocalServer, path:
             counter = ServerCounter(connection, states=CountStates())
             assert await counter.count_text("any", "one two three") == 3
             assert counter.support("any", text=True).method == "llama.cpp"
+
+    run(work())
+
+
+def test_a_request_counted_by_its_texts_is_within_its_margin(llama: LocalServer) -> None:
+    async def work() -> None:
+        async with connected(llama) as connection:
+            counter = ServerCounter(connection, states=CountStates())
+            turns = [{"role": "user", "content": "Où est le thé ?\n" * 9}]
+            turns += [{"role": "assistant", "content": "In the cupboard, I think."}] * 2
+            body = {"model": "any", "messages": [*turns, {"role": "user", "content": "Thanks."}]}
+            actual = await counter.count(body)
+            counter._states.find(connection.endpoint, "any", "request").proven = None
+            counter._states.find(connection.endpoint, "any", "request").untried.clear()
+            counter._counts.clear()
+            counted = await counter.count(body)
+            assert isinstance(counted, TextCount)
+            assert actual is not None
+            assert counted <= actual <= counted + counted.margin
+            state = counter._states.find(connection.endpoint, "any", "text")
+            assert not state.rejects_batches
 
     run(work())
 
@@ -151,7 +173,7 @@ def test_a_rejected_role_order_does_not_disable_counting(llama: LocalServer) -> 
             counter = ServerCounter(connection, states=CountStates())
             odd = {"model": "any", "messages": [{"role": "user", "content": {"what": 1}}]}
             assert await counter.count(odd) is None
-            assert counter.support("any").state == "unknown"
+            assert counter.support("any").state == "yes"
             assert await counter.count(body_of("hello")) is not None
 
     run(work())

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
+from brim.fitting.plan import TextCount
 from brim.providers.count_methods import REQUESTS, TEXTS, CountMethod, CountSubject
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_counter import (
@@ -21,6 +22,7 @@ from brim.providers.server_counter import (
     ServerCounter,
     validate_count,
 )
+from brim.providers.text_count import MESSAGE_MARGIN, REQUEST_MARGIN
 from brim.providers.transport import Transport
 from brim.wire.formats import FormatName
 from tests.support.providers.scripted import Handler, Scripted, by_path, in_turn, run, serving
@@ -217,7 +219,7 @@ def test_an_unsupported_method_is_not_tried_again(answer: web.Response) -> None:
         before = len(server.asked)
         clock.now += 10_000
         assert await counter.count(BODY | {"x": 1}) is None
-        assert len(server.asked) == before == 3
+        assert len(server.asked) == before == 5, "each way to count requests, and texts"
 
     counting(in_turn(answer), script)
 
@@ -229,7 +231,7 @@ def test_counters_of_a_process_share_their_states() -> None:
         other = Endpoint(server.url + "/v1/")
         async with Transport(other) as connection:
             assert await ServerCounter(connection, states=known).count(BODY) is None
-        assert len(server.asked) == 3
+        assert len(server.asked) == 5
 
     counting(by_path({}), script)
 
@@ -355,8 +357,7 @@ def test_a_rejected_request_does_not_affect_others(objection: web.Response) -> N
 
     async def script(counter: ServerCounter, _: Scripted, __: Clock) -> None:
         assert await counter.count(bad) is None
-        assert counter.support("m").state == "unknown"
-        assert "rejected" in counter.support("m").reason
+        assert counter.support("m").state == "yes", "the smallest request was counted"
         assert await counter.count(BODY) == 7
         for number in range(3):
             assert await counter.count(bad | {"number": number}) is None
@@ -364,6 +365,55 @@ def test_a_rejected_request_does_not_affect_others(objection: web.Response) -> N
         assert counter.support("m").state == "yes"
 
     counting(answer, script)
+
+
+def test_a_server_that_rejects_even_the_smallest_request_does_not_count() -> None:
+    async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
+        assert await counter.count(BODY) is None
+        assert counter.support("m").state == counter.support("m", text=True).state == "no"
+        asked = len(server.asked)
+        assert await counter.count(BODY | {"x": 1}) is None
+        assert len(server.asked) == asked
+
+    counting(in_turn(json_response(400, {"error": {"message": "unknown path"}})), script)
+
+
+def count_letters(asked: list[Any], *, batches: bool = True) -> Handler:
+    """Return the responses of a server that only tokenizes text, with a token per letter."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        content = (await request.json()).get("content") if request.path == "/tokenize" else None
+        if not content or (isinstance(content, list) and not batches):
+            return json_response(404 if content is None else 400, {})
+        asked.append(content)
+        tokens: list[int] = []
+        for part in content if isinstance(content, list) else [content]:
+            tokens += [-1] if part == -1 else [7] * len(part)
+        return json_response(200, {"tokens": tokens})
+
+    return answer
+
+
+@pytest.mark.parametrize("batches", [True, False])
+def test_a_request_is_counted_by_its_texts_if_the_server_counts_only_texts(batches: bool) -> None:
+    asked: list[Any] = []
+    turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+    body = {"model": "m", "messages": turns}
+
+    async def script(counter: ServerCounter, _: Scripted, __: Clock) -> None:
+        tokens = await counter.count(body)
+        assert isinstance(tokens, TextCount)
+        assert (tokens, tokens.margin) == (5 + 2 + 2 * 4 + 3, REQUEST_MARGIN + 2 * MESSAGE_MARGIN)
+        del asked[:]
+        turns.append({"role": "user", "content": "and now?"})
+        assert await counter.count(body) == tokens + 8 + 4
+        assert asked == ["and now?"], "the other texts are cached"
+        turns.append({"role": "user", "content": "one"})
+        turns.append({"role": "user", "content": "more"})
+        await counter.count(body)
+        assert asked[1:] == ([["one", -1, "more"]] if batches else ["one", "more"])
+
+    counting(count_letters(asked, batches=batches), script)
 
 
 JSON = st.recursive(
@@ -435,7 +485,7 @@ def test_concurrent_requests_share_one_probe() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         bodies = [BODY | {"number": number} for number in range(20)]
         assert set(await asyncio.gather(*map(counter.count, bodies))) == {None}
-        assert len(server.asked) == 3
+        assert len(server.asked) == 5
 
     counting(by_path({}), script)
 

@@ -102,16 +102,6 @@ def _sent_messages(plan: Plan) -> list[Message]:
     return [changed.get(index, plan.history.messages[index]) for index in plan.sent_indices]
 
 
-def calibrate_from_text(text: str, tokens: int, profile: ModelProfile) -> ModelProfile:
-    """Return the profile with the server's count of a text, for servers that count only texts."""
-    counter = profile.counter()
-    if not counter.density:
-        return profile
-    non_latin = measure_non_latin([Message("user", words=(text,))])
-    calibration = profile.calibration.add_report(counter.text(text), non_latin, tokens)
-    return profile.with_calibration(calibration)
-
-
 def evaluate_rejection(
     plan: Plan, overflow: Overflow, profile: ModelProfile
 ) -> tuple[ModelProfile, Measurement]:

@@ -103,6 +103,11 @@ class Measurement:
     def of(cls, plan: Plan, tokens: int, *, rejected: bool = False) -> Measurement:
         return cls(plan.trim_id, plan.length, plan.tokens, tokens, rejected)
 
+    @classmethod
+    def of_count(cls, plan: Plan) -> Measurement:
+        """Return what the server's count of a plan says, with the margin of the count."""
+        return cls.of(plan, plan.size + plan.server_margin)
+
     def is_base_of(self, plan: Plan) -> bool:
         """Return whether a plan begins with the measured messages."""
         return self.trim_id is not None and self.trim_id == plan.trim_id
@@ -179,16 +184,22 @@ def _try_held(
     if most <= room and count != "always":
         return _HeldResult(held, count, known)
     if least <= room and count != "off":
-        tokens = yield CountJob(build(held))
-        if tokens is not None and tokens <= room:
-            return _HeldResult(replace(held, server_tokens=tokens), count, known)
-        if tokens is None and most <= room:
+        counted = yield from _count(held, build)
+        if counted is not None and counted.fits:
+            return _HeldResult(counted, count, known)
+        if counted is None and most <= room:
             return _HeldResult(held, count, known)
-        if tokens is None:
+        if counted is None:
             count = "off"  # decide without the server
         else:
-            known = Measurement.of(held, tokens)
+            known = Measurement.of_count(counted)
     return _HeldResult(None, count, known)
+
+
+def _count(plan: Plan, build: BuildBody) -> Generator[CountJob, int | None, Plan | None]:
+    """Return the plan with the server's count of it; None if there is none."""
+    tokens = yield CountJob(build(plan))
+    return None if tokens is None else replace(plan, server_tokens=tokens)
 
 
 def is_certain(plan: Plan) -> bool:
@@ -318,36 +329,37 @@ def _replay(
     The ratio between the server's count and brim's is rounded up to a step, so that a conversation
     that grows is trimmed at the same places.
     """
-    ratio, room = planner.ratio, planner.budget.room
+    ratio = planner.ratio
     if measurement is not None:
         ratio = max(ratio or 0.0, _round_up(measurement.ratio, planner))
     if ratio is None:
         plan, error = _try_plan(planner)
         if not _needs_count(plan, error, planner, count):
             return _require_fit(plan, error)
-        tokens = yield CountJob(build(plan))
-        if tokens is None:
+        counted = yield from _count(plan, build)
+        if counted is None:
             return _require_fit(plan, error)
-        if tokens <= room and (error is not None or plan.exact):
-            return replace(plan, server_tokens=tokens)
+        if counted.fits and (error is not None or plan.exact):
+            return counted
         if error is not None:
-            raise planner.overflow_error(replace(plan, server_tokens=tokens))
-        ratio = _round_up(tokens / max(1, plan.tokens), planner)
+            raise planner.overflow_error(counted)
+        ratio = _round_up(Measurement.of_count(counted).ratio, planner)
     for _ in range(MAX_TRIM_ROUNDS):
         apply_ratio(planner, ratio)
         plan, error = _try_plan(planner)
         plan = replace(plan, calibrated_tokens=int(plan.tokens * ratio))
         if count == "off" or (count == "near" and not error and plan.tokens <= plan.budget.limit):
             return _require_fit(plan, error)
-        tokens = yield CountJob(build(plan))
-        if tokens is None:
+        counted = yield from _count(plan, build)
+        if counted is None:
             return _require_fit(plan, error)
-        if tokens <= room:
-            return replace(plan, server_tokens=tokens)
+        plan = counted
+        if plan.fits:
+            return plan
         if error is not None:
             break
-        ratio = _round_up(max(1.01 * ratio, tokens / max(1, plan.tokens)), planner)
-    raise planner.overflow_error(replace(plan, server_tokens=tokens))
+        ratio = _round_up(max(1.01 * ratio, Measurement.of_count(plan).ratio), planner)
+    raise planner.overflow_error(plan)
 
 
 def apply_ratio(planner: Planner, ratio: float) -> None:
@@ -398,7 +410,7 @@ def _trim(
     """Trim at the end of the history, smaller each time, until the server says that it fits."""
     if count == "off":
         return _trim_by_estimate(planner, measurement)
-    room, tokens = planner.budget.room, None
+    room = planner.budget.room
     limit = room if measurement is None else _limit_for(planner, measurement.ratio)
     for _ in range(MAX_TRIM_ROUNDS):
         try:
@@ -407,16 +419,17 @@ def _trim(
             plan = get_overflow_plan(error)  # the smallest there is; its estimate may be too high
         if plan.exact and plan.tokens <= plan.budget.limit:
             return plan
-        tokens = yield CountJob(build(plan))
-        if tokens is None:
+        counted = yield from _count(plan, build)
+        if counted is None:
             return _trim_by_estimate(planner, measurement)
-        if tokens <= room:
-            return replace(plan, server_tokens=tokens)
+        plan = counted
+        if plan.fits:
+            return plan
         if plan.tokens > limit:
             break
-        measurement = Measurement.of(plan, tokens)
+        measurement = Measurement.of_count(plan)
         limit = min(_limit_for(planner, measurement.ratio), plan.tokens - 1)
-    raise planner.overflow_error(replace(plan, server_tokens=tokens))
+    raise planner.overflow_error(plan)
 
 
 def _trim_by_estimate(planner: Planner, measurement: Measurement | None) -> Plan:

@@ -90,6 +90,18 @@ class DroppedRun:
     reason: str
 
 
+class TextCount(int):
+    """A request's tokens if the server counts only texts: its structure is estimated."""
+
+    margin: int
+    """Tokens by which the count may be too low."""
+
+    def __new__(cls, tokens: int, margin: int) -> TextCount:
+        count = super().__new__(cls, tokens)
+        count.margin = margin
+        return count
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """What is sent of a history, and why the rest is not. All indices are history indices."""
@@ -123,8 +135,19 @@ class Plan:
     @property
     def limit(self) -> int:
         """The most tokens that may be sent; without a margin if the server counted them."""
-        is_measured = self.server_tokens is not None or self.calibrated_tokens is not None
-        return self.budget.room if is_measured else self.budget.limit
+        if self.server_tokens is not None:
+            return max(0, self.budget.room - self.server_margin)
+        return self.budget.limit if self.calibrated_tokens is None else self.budget.room
+
+    @property
+    def server_margin(self) -> int:
+        """Tokens by which `server_tokens` may be too low: 0 unless only texts were counted."""
+        return self.server_tokens.margin if isinstance(self.server_tokens, TextCount) else 0
+
+    @property
+    def is_server_counted(self) -> bool:
+        """Whether the server counted the request as a whole."""
+        return self.server_tokens is not None and not isinstance(self.server_tokens, TextCount)
 
     @property
     def size(self) -> int:
@@ -136,7 +159,7 @@ class Plan:
     @property
     def reply_room(self) -> int:
         """Tokens of the window that remain for the reply; a count by the server needs no margin."""
-        margin = self.budget.margin if self.server_tokens is None else 0
+        margin = self.budget.margin if self.server_tokens is None else self.server_margin
         return self.budget.window - self.size - margin
 
     @property
@@ -209,7 +232,7 @@ class Plan:
         return {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]}
 
     def __str__(self) -> str:
-        about = "" if self.exact or self.server_tokens is not None else "about "
+        about = "" if self.exact or self.is_server_counted else "about "
         counts = self.outcome_counts().items()
         outcomes = ", ".join(f"{outcome} {number:,}" for outcome, number in counts)
         over = "" if self.fits else " (does not fit)"

@@ -161,7 +161,7 @@ def _max_prompt(route: ModelRoute, out: FittedRequest, is_capped: bool) -> int:
 def _count_margin(route: ModelRoute, out: FittedRequest) -> int:
     """Return how many tokens more than its count a prompt may take."""
     plan = out.plan
-    if plan.server_tokens is not None or plan.exact:
+    if plan.is_server_counted or plan.exact:
         return 0
     # The budget's margin is a share of the whole window; a small request needs less.
     counter, offset = out.parsed.planner.counter, round(route.profile.calibration.offset)

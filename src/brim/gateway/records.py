@@ -215,7 +215,7 @@ class RequestRecord:
 
 
 def _count_source(plan: Plan) -> CountSource:
-    if plan.server_tokens is not None:
+    if plan.is_server_counted:
         return "server"
     return "exact" if plan.exact else "estimate"
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, get_args
 from weakref import WeakSet
 
-from brim.errors import BudgetError, ContextLengthError, InputError
-from brim.fitting.flow import CountJob, CountMode, SummaryJob
+from brim.errors import BudgetError, ContextLengthError, InputError, ProviderError
+from brim.fitting.api import Count
+from brim.fitting.api import count as count_offline
+from brim.fitting.flow import CountMode, SummaryJob
+from brim.fitting.plan import TextCount
 from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_error
 from brim.providers.server_counter import ServerCounter
@@ -77,7 +80,7 @@ class AsyncClient:
         self.connection = Transport(self.endpoint)
         self.server = ServerInfo(self.connection)
         self.counter = ServerCounter(self.connection, enabled=count != "off")
-        self.count: CountMode = count
+        self.count_mode: CountMode = count
         self.profiles = ProfileSource(self.server, calibration_store or CalibrationStore())
         self.context_length_errors = 0
         """The number of context-length errors so far."""
@@ -98,6 +101,34 @@ class AsyncClient:
     async def models(self) -> list[str]:
         """Return the names of the models that the server offers."""
         return await self.server.models()
+
+    async def count(
+        self,
+        text_or_messages: str | Sequence[Mapping[str, object]],
+        *,
+        model: str | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
+    ) -> Count:
+        """Return the tokens of a text or of chat messages, as the server counts them.
+
+        `model` is by default the first one that the server offers. If the server does not count,
+        the result is brim's own count; `.exact` tells whether it is only an estimate.
+        """
+        name = model
+        if name is None and self.counter.enabled:
+            with suppress(ProviderError):
+                name = next(iter(await self.server.models()), None)
+        if isinstance(text_or_messages, str) and not tools:
+            tokens = await self.counter.count_text(name or "", text_or_messages)
+        else:
+            parts = text_or_messages
+            if isinstance(parts, str):
+                parts = [{"role": "user", "content": parts}]
+            build = FORMATS[self.endpoint.format].build
+            tokens = await self.counter.count(build(parts, model=name, reply=1, tools=tools))
+        if tokens is None:
+            return count_offline(text_or_messages, model=name, tools=tools)
+        return Count({"server": tokens}, exact=not isinstance(tokens, TextCount))
 
     async def send(
         self,
@@ -206,7 +237,7 @@ class AsyncClient:
     async def _make_request(self, session: Session, settings: RequestSettings) -> Request:
         window = await self._prepare(session)
         try:
-            flow = get_driver(session).plan_request(settings, self.count)
+            flow = get_driver(session).plan_request(settings, self.count_mode)
             return await self._run_flow(flow, session)
         except BudgetError as error:
             if window.tokens is not None:
@@ -229,20 +260,7 @@ class AsyncClient:
             if session.summarize is None:
                 return None
             return await call_summarizer_async(session.summarize, job)
-        tokens = await self.counter.count(job.body)
-        if tokens is None:
-            await self._calibrate_from_text(job, session)
-        return tokens
-
-    async def _calibrate_from_text(self, job: CountJob, session: Session) -> None:
-        """Calibrate with a count of the texts alone, for servers that count nothing else."""
-        if get_driver(session).profile.calibration.ratios:
-            return
-        texts = (message.get("content") for message in job.body.get("messages", ()))
-        text = "\n".join(text for text in texts if isinstance(text, str))
-        tokens = await self.counter.count_text(session.model or "", text)
-        if tokens:
-            get_driver(session).composer.record_text_count(text, tokens)
+        return await self.counter.count(job.body)
 
     async def _deliver(
         self,
@@ -377,6 +395,17 @@ class Client:
     def models(self) -> list[str]:
         """Return the names of the models that the server offers."""
         return self._portal.run(self.asynchronous.models())
+
+    def count(
+        self,
+        text_or_messages: str | Sequence[Mapping[str, object]],
+        *,
+        model: str | None = None,
+        tools: Sequence[Mapping[str, object]] | None = None,
+    ) -> Count:
+        """Return the tokens of a text or of chat messages, as the server counts them."""
+        counted = self.asynchronous.count(text_or_messages, model=model, tools=tools)
+        return self._portal.run(counted)
 
     def prepare(self, session: Session) -> None:
         """Complete the session's profile with what the server says, such as the window."""

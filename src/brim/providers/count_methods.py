@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.wire.formats import ANTHROPIC, CHAT, REPLY_KEYS, RESPONSES
@@ -28,6 +29,8 @@ class CountMethod:
     fixed: Mapping[str, bool] = field(default_factory=dict)
     text_field: str | None = None
     """The field for plain text."""
+    is_batched: bool = False
+    """Whether it counts a list of texts with -1 between them."""
     is_api_path: bool = False
     """Whether the path is under `/v1`."""
 
@@ -41,12 +44,27 @@ class CountMethod:
             return {key: value for key, value in body.items() if key not in _STREAM_FIELDS}
         return {**{key: body[key] for key in self.fields if key in body}, **self.fixed}
 
+    def build_batch(self, model: str, texts: Sequence[str]) -> dict[str, Any]:
+        """Return a body that asks for the counts of several texts."""
+        mixed = [part for text in texts for part in (_SEPARATOR, text)][1:]
+        return self.build_body({"model": model, "text": mixed})
+
     def read_tokens(self, response: object) -> object:
         value = response.get(self.result) if isinstance(response, Mapping) else None
         return len(value) if isinstance(value, list) else value
 
+    def read_batch(self, response: object) -> list[int]:
+        """Return the counts of the texts of a batch."""
+        tokens = response.get(self.result) if isinstance(response, Mapping) else None
+        if not isinstance(tokens, list):
+            return []
+        ends = [index for index, token in enumerate(tokens) if token == _SEPARATOR]
+        return [end - start - 1 for start, end in pairwise((-1, *ends, len(tokens)))]
+
 
 _STREAM_FIELDS: Final = ("stream", "stream_options")
+_SEPARATOR: Final = -1
+"""Stands between the texts of a batch, and between their tokens."""
 
 REQUESTS: Final[Mapping[FormatName, Sequence[CountMethod]]] = {
     "openai": (
@@ -88,7 +106,7 @@ REQUESTS: Final[Mapping[FormatName, Sequence[CountMethod]]] = {
 """Ways to count a complete request, in the order in which they are tried."""
 
 TEXTS: Final[Sequence[CountMethod]] = (
-    CountMethod("llama.cpp", "/tokenize", "tokens", text_field="content"),
+    CountMethod("llama.cpp", "/tokenize", "tokens", text_field="content", is_batched=True),
     CountMethod(
         "vLLM", "/tokenize", "count", fixed={"add_special_tokens": False}, text_field="prompt"
     ),

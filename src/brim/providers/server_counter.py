@@ -10,8 +10,8 @@ import asyncio
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakValueDictionary
@@ -25,7 +25,9 @@ from brim.errors import (
 )
 from brim.providers import errors
 from brim.providers.count_methods import UNCOUNTED_FIELDS, CountMethod, CountSubject, find_methods
+from brim.providers.text_count import TextRequest
 from brim.providers.transport import encode_body
+from brim.wire.formats import FORMATS
 
 if TYPE_CHECKING:
     from brim.providers.endpoint import Endpoint
@@ -49,6 +51,8 @@ AUTH_STATUSES: Final = frozenset((401, 403))
 """Statuses that concern the key."""
 EXTRA_TOKENS = 20_000
 """Tokens that a server may add to a request: templates, hidden prompts, images."""
+MAX_CONCURRENT: Final = 8
+"""Concurrent requests to a server that counts one text at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class CountState:
     failures: int = 0
     """Consecutive failures."""
     paused_until: float = 0.0
+    rejects_batches: bool = False
+    """Whether the server counts only one text at a time."""
 
     @property
     def support(self) -> CountSupport:
@@ -134,11 +140,14 @@ class _CountRequest:
     model: str
     subject: CountSubject
     headers: Mapping[str, str] | None = None
+    is_smallest: bool = False
+    """Whether a server that supports the method has no reason to reject the request."""
 
     def digest(self) -> bytes:
         """Return a key for everything that affects the count."""
         counted = {key: value for key, value in self.body.items() if key not in UNCOUNTED_FIELDS}
-        parts = [self.subject, counted, dict(self.headers or {})]
+        headers = dict(self.headers or {}) if self.subject == "request" else {}
+        parts = [self.subject, counted, headers]
         text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return blake2b(text.encode(), digest_size=16).digest()
 
@@ -186,19 +195,81 @@ class ServerCounter:
     ) -> int | None:
         """Return the server's count of a complete request in the endpoint's format.
 
-        `headers` are those of the client that wants to know; they override the endpoint's own.
+        It is a `TextCount` if the server counts only texts. `headers` are those of the client that
+        wants to know; they override the endpoint's own.
         """
         model = body.get("model")
         name = model if isinstance(model, str) else ""
-        return await self._count(_CountRequest(body, name, "request", headers))
+        tokens = await self._count(_CountRequest(body, name, "request", headers))
+        if tokens is None and self.support(name).state == "no":
+            return await self._count_parts(body, name, headers)
+        return tokens
 
-    async def count_text(self, model: str, text: str) -> int | None:
+    async def count_text(
+        self, model: str, text: str, headers: Mapping[str, str] | None = None
+    ) -> int | None:
         """Return the server's count of plain text, without message structure."""
         if not isinstance(text, str):
             raise InputError(f"Invalid text: expected a string, got {type(text).__name__}.")
-        if not text:
-            return 0
-        return await self._count(_CountRequest({"model": model, "text": text}, model, "text"))
+        return await self._count(_text_request(model, text, headers)) if text else 0
+
+    async def _count_parts(
+        self, body: Mapping[str, Any], model: str, headers: Mapping[str, str] | None
+    ) -> int | None:
+        """Return the tokens of a request whose texts the server counts."""
+        if self.support(model, text=True).state == "no":
+            return None
+        try:
+            request = TextRequest(body, FORMATS[self.transport.endpoint.format], model)
+        except InputError:
+            return None
+        counts = await self._count_texts(model, request.texts, headers)
+        return None if counts is None else request.count(counts)
+
+    async def _count_texts(
+        self, model: str, texts: Sequence[str], headers: Mapping[str, str] | None
+    ) -> dict[str, int] | None:
+        """Return the server's counts of texts, in as few requests as possible."""
+        digests = {text: _text_request(model, text).digest() for text in texts}
+        counts = {text: self._counts.get(digest) for text, digest in digests.items()}
+        missing = [text for text, tokens in counts.items() if tokens is None]
+        state = self._state(model, "text")
+        if missing and state.proven is None:  # the shortest text shows how the server counts
+            await self.count_text(model, min(missing, key=len), headers)
+        if len(missing) > 1 and state.proven is not None and state.proven.is_batched:
+            for text, tokens in (await self._count_batch(state, model, missing, headers)).items():
+                self._keep(digests[text], tokens)
+                counts[text] = tokens
+        missing = [text for text in missing if counts[text] is None]
+        for start in range(0, len(missing), MAX_CONCURRENT):
+            part = missing[start : start + MAX_CONCURRENT]
+            counts.update(zip(part, await self._count_each(model, part, headers), strict=True))
+        known = {text: tokens for text, tokens in counts.items() if tokens is not None}
+        return known if len(known) == len(counts) else None
+
+    async def _count_each(
+        self, model: str, texts: Sequence[str], headers: Mapping[str, str] | None
+    ) -> list[int | None]:
+        return await asyncio.gather(*(self.count_text(model, text, headers) for text in texts))
+
+    async def _count_batch(
+        self,
+        state: CountState,
+        model: str,
+        texts: Sequence[str],
+        headers: Mapping[str, str] | None,
+    ) -> dict[str, int]:
+        """Return the counts of texts from one request; empty if there are none."""
+        method = state.proven
+        if method is None or state.rejects_batches:
+            return {}
+        raw = encode_body(method.build_batch(model, texts))
+        request = _text_request(model, "", headers)
+        lengths = method.read_batch(await self._post(state, method, raw, request))
+        if len(lengths) != len(texts) or sum(lengths) > 4 * len(raw):
+            state.rejects_batches = state.paused_until <= self._clock()
+            return {}
+        return dict(zip(texts, lengths, strict=True))
 
     def _state(self, model: str, subject: CountSubject) -> CountState:
         return self._states.find(self.transport.endpoint, model, subject)
@@ -246,15 +317,18 @@ class ServerCounter:
             async with lock:
                 tokens = await self._probe(state, request)
         if tokens is not None:
-            self._counts[digest] = tokens
-            if len(self._counts) > MAX_COUNTS:
-                self._counts.popitem(last=False)
+            self._keep(digest, tokens)
         return tokens
+
+    def _keep(self, digest: bytes, tokens: int) -> None:
+        self._counts[digest] = tokens
+        if len(self._counts) > MAX_COUNTS:
+            self._counts.popitem(last=False)
 
     async def _probe(self, state: CountState, request: _CountRequest) -> int | None:
         for method in (state.proven,) if state.proven else tuple(state.untried):
             tokens = await self._try_method(state, method, request)
-            if tokens is not None or state.paused_until > self._clock():
+            if state.proven is not None or state.paused_until > self._clock():
                 return tokens
         if state.untried and state.proven is None:
             state.reason = "unknown: the server rejected the requests so far"
@@ -263,9 +337,30 @@ class ServerCounter:
     async def _try_method(
         self, state: CountState, method: CountMethod, request: _CountRequest
     ) -> int | None:
+        raw = encode_body(method.build_body(request.body))
+        response = await self._post(state, method, raw, request)
+        if response is None:
+            return None
+        tokens = validate_count(method.read_tokens(response), raw, request.subject)
+        if tokens is None:
+            self._rule_out(state, method, "did not return a count")
+        else:
+            state.succeed(method)
+        return tokens
+
+    def _smallest(self, request: _CountRequest) -> _CountRequest:
+        """Return a request that shows whether a method that rejected this one is supported."""
+        turns = [{"role": "user", "content": "Hello"}]
+        form = FORMATS[self.transport.endpoint.format]
+        body = form.build(turns, model=request.model, reply=1)
+        return replace(request, body=body, is_smallest=True)
+
+    async def _post(
+        self, state: CountState, method: CountMethod, raw: bytes, request: _CountRequest
+    ) -> object:
+        """Return the response to a request for a count; None if there is none."""
         if state.paused_until > self._clock():
             return None
-        raw = encode_body(method.build_body(request.body))
         try:
             response = await self.transport.request_json(
                 "POST",
@@ -276,19 +371,14 @@ class ServerCounter:
                 headers=request.headers,
             )
         except ProviderError as error:
-            self._handle_failure(state, method, error, request)
+            await self._handle_failure(state, method, error, request)
             return None
         except InputError as error:
             state.pause(f"unknown: {error}", self._clock())
             return None
-        tokens = validate_count(method.read_tokens(response.body), raw, request.subject)
-        if tokens is None:
-            self._rule_out(state, method, "did not return a count")
-        else:
-            state.succeed(method)
-        return tokens
+        return {} if response.body is None else response.body
 
-    def _handle_failure(
+    async def _handle_failure(
         self,
         state: CountState,
         method: CountMethod,
@@ -303,9 +393,10 @@ class ServerCounter:
                 "did not return a count" if status == 200 else f"returned {status}",
             )
         elif _is_invalid_request(error):
-            # Plain text has no roles or template to reject: the method is not supported.
-            if request.subject == "text" and state.proven is None:
+            if state.proven is None and request.is_smallest:
                 self._rule_out(state, method, f"returned {status}")
+            elif state.proven is None:
+                await self._try_method(state, method, self._smallest(request))
         elif not self._concerns_client_key(status, request):
             state.pause(f"unknown: {_describe_failure(error)}", self._clock())
 
@@ -317,6 +408,11 @@ class ServerCounter:
     def _rule_out(self, state: CountState, method: CountMethod, problem: str) -> None:
         where = self.transport.endpoint.host + method.address(self.transport.endpoint)
         state.rule_out(method, f"{where} {problem}", self._clock())
+
+
+def _text_request(model: str, text: str, headers: Mapping[str, str] | None = None) -> _CountRequest:
+    # Plain text has no roles or template to reject.
+    return _CountRequest({"model": model, "text": text}, model, "text", headers, is_smallest=True)
 
 
 def _is_invalid_request(error: ProviderError) -> bool:

@@ -210,7 +210,7 @@ class Composer:
             counter=self._newest_counter,
             renew=self._renew_planner,
         )
-        if plan.server_tokens is not None or plan.calibrated_tokens is not None:
+        if plan.is_server_counted or plan.calibrated_tokens is not None:
             self._set_measurement(plan, plan.size)  # until the reply reports more
         return plan
 
@@ -355,11 +355,6 @@ class Composer:
             self._state = replace(state, profile=result.profile)
             if result.is_baseline:
                 self._set_measurement(plan, tokens)
-
-    def record_text_count(self, text: str, tokens: int) -> None:
-        """Calibrate with the server's count of a text."""
-        profile = feedback.calibrate_from_text(text, tokens, self._state.profile)
-        self._state = replace(self._state, profile=profile)
 
     def record_rejection(self, plan: Plan, overflow: Overflow) -> None:
         """Make the next request smaller after a context-length error."""

@@ -113,7 +113,7 @@ class PromptState:
         state = driver, driver.revision
         if self._size is None or self._size[0] != state:
             plan, waiting = driver.preview(), driver.joined_outputs
-            exact = (plan.exact or plan.server_tokens is not None) and not waiting
+            exact = (plan.exact or plan.is_server_counted) and not waiting
             used = plan.size + (driver.count_text(waiting) if waiting else 0)
             self._size = state, (used, plan.limit, exact)
         return self._size[1]

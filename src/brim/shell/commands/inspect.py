@@ -118,7 +118,11 @@ def usage(shell: Shell, _argument: str) -> RenderableType:
     missing="The text is missing. Example: :tokens to be or not to be",
 )
 def tokens(shell: Shell, text: str) -> RenderableType:
-    """Count the tokens of a text with the current model's tokenizer."""
+    """Count the tokens of a text, with the server of the current model if it counts."""
+    client = shell.models.client(shell.models.current)
+    counted = client.count(text, model=shell.driver.profile.model)
+    if "server" in counted.parts:
+        return f"{counted:,} tokens (counted by the server)"
     counter = shell.driver.profile.counter()
     size = f"{shell.driver.count_text(text):,} tokens"
     tokenizer = counter.name.partition("*")[0].rpartition("/")[0] or counter.name

@@ -202,14 +202,16 @@ def _frees(name: str) -> str:
 
 
 def _is_exact(plan: Plan) -> bool:
-    return plan.server_tokens is not None or plan.exact
+    return plan.is_server_counted or plan.exact
 
 
 def _describe_count(plan: Plan) -> str:
     counter = plan.history.counter
     name = _SCALE.sub("", counter.name)
-    if plan.server_tokens is not None:
+    if plan.is_server_counted:
         return "counted by the server"
+    if plan.server_tokens is not None:
+        return "texts counted by the server, structure estimated"
     if plan.calibrated_tokens is not None:
         return "reported by the server for the last request, estimated since"
     if plan.exact:
