@@ -74,6 +74,7 @@ FOLDERS: Final = {
 SUPPORT: Final = {
     "tests.support.terminal": "pty",
     "tests.support.shell.driver": "pty",
+    "benchmarks.promises.shell_run": "pty",
     "tests.support.gateway.process": "gateway",
     "tests.support.providers.scripted": "process",
     "brim.testing": "process",
