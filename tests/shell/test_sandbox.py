@@ -239,9 +239,17 @@ def test_a_sandbox_that_cannot_be_entered_runs_nothing(tmp_path: Path) -> None:
 
 
 def test_the_home_folder_is_no_sandbox() -> None:
-    sandbox, reason = choose_sandbox(None)
+    sandbox, reason = choose_sandbox(None, Path("/state"))
     assert sandbox is None
     assert "home folder" in reason
+
+
+def test_brim_itself_must_lie_outside_of_the_project(tmp_path: Path) -> None:
+    package = Path(sandbox_child.__file__).parents[2]
+    for project, state in ((package, tmp_path), (tmp_path, tmp_path / "state")):
+        sandbox, reason = choose_sandbox(project, state)
+        assert sandbox is None
+        assert "inside the project" in reason
 
 
 def test_the_kind_that_works_is_found() -> None:

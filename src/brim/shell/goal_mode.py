@@ -92,8 +92,8 @@ def _open_sandbox(shell: Shell) -> Sandbox | None:
     use = shell.config.goal.sandbox
     if use == "off":
         return None
-    network = shell.config.goal.network
-    sandbox, reason = choose_sandbox(shell.project.root, network=network)
+    state, network = shell.storage.conversations.folder, shell.config.goal.network
+    sandbox, reason = choose_sandbox(shell.project.root, state, network=network)
     if sandbox is not None:
         shell.screen.notice(f"commands run in a sandbox ({reason})")
     elif use == "required":

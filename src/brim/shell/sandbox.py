@@ -68,13 +68,19 @@ class Sandbox:
         return [sys.executable, "-I", "-S", sandbox_child.__file__, json.dumps(options)]
 
 
-def choose_sandbox(project: Path | None, *, network: bool = False) -> tuple[Sandbox | None, str]:
+def choose_sandbox(
+    project: Path | None, state: Path, *, network: bool = False
+) -> tuple[Sandbox | None, str]:
     """Return the sandbox for a project and what enforces it, or None and what is missing.
 
-    `project` is None for a folder that cannot be one, such as the home folder.
+    `project` is None for a folder that cannot be one, such as the home folder. brim itself and its
+    `state` must lie outside, because a command could change them.
     """
     if project is None:
         return None, "the home folder cannot be a sandbox; start in a project folder"
+    own = (Path(sandbox_child.__file__), Path(sys.prefix), state)
+    if any(path.resolve().is_relative_to(project.resolve()) for path in own):
+        return None, "brim is installed, or keeps its state, inside the project folder"
     kind, reason = find_kind()
     return (Sandbox(kind, project, network) if kind else None), reason
 
