@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from brim.shell.risk.review import Finding, Risk
+from brim.shell.risk.findings import Finding, Risk
 
 __all__ = ["Assessment", "Finding", "Risk", "assess"]
 
@@ -56,8 +56,9 @@ def assess(
     in `project`, and those that changed after `since`, may have been written by the model. Without
     `since`, no file that is run counts as read-only.
     """
+    from brim.shell.risk.findings import LimitReachedError, ReviewLog
     from brim.shell.risk.places import Places
-    from brim.shell.risk.review import LimitReachedError, Review, ReviewLog, ShellNames
+    from brim.shell.risk.review import Review, ShellNames
     from brim.shell.risk.words import clean
 
     text, log = clean(command), ReviewLog()

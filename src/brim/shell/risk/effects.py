@@ -9,7 +9,7 @@ from typing import Final
 
 from brim.shell.risk.calls import ProgramCall, command_table
 from brim.shell.risk.places import git_runs
-from brim.shell.risk.words import UNKNOWN, Word, display, is_known, is_pattern, plain
+from brim.shell.risk.words import UNKNOWN, display, is_known, is_pattern, plain
 
 REMOVES: Final = "removes files and folders"
 CHANGES: Final = "throws away changes that are not committed"
@@ -201,40 +201,6 @@ RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
     **dict.fromkeys(command_table().names["databases"], _sql),
     "git": _git,
 }  # fmt: skip
-
-
-# Programs that run others
-
-
-def _find(call: ProgramCall) -> Iterator[Sequence[Word]]:
-    """Yield each `-exec` of a find, up to its `;` or `+`."""
-    current: list[Word] | None = None
-    for word in call.words:
-        text = plain(word.text)
-        if text in _EXECS:
-            current = []
-        elif current is not None and text in (";", "+") and current:
-            yield current
-            current = None
-        elif current is not None:
-            current.append(Word(text.replace("{}", UNKNOWN)))
-    if current:
-        yield [*current, *([Word(UNKNOWN)] if call.name.startswith("fd") else [])]
-
-
-_EXECS: Final = frozenset((
-    "-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch",
-))  # fmt: skip
-
-
-def _aliases(call: ProgramCall) -> Iterator[str]:
-    yield from (plain(text).partition("=")[2] for text in call.texts if "=" in text)
-
-
-INNER: Final[dict[str, Callable[[ProgramCall], Iterator[Sequence[Word] | str]]]] = {
-    **dict.fromkeys(("find", "gfind", "fd", "fdfind"), _find),
-    "alias": _aliases,
-}
 
 
 # Read-only forms

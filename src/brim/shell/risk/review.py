@@ -11,25 +11,23 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from brim.shell.risk import code, effects
 from brim.shell.risk.calls import (
-    CommandRule,
     ProgramCall,
     command_table,
     is_read_only_by_table,
     why_by_table,
 )
+from brim.shell.risk.findings import ReviewLog, Risk
 from brim.shell.risk.words import (
     UNKNOWN,
     Expander,
     UnreadableError,
     Word,
     check_word_boundaries,
-    display,
     find_assigned,
     is_known,
     is_pattern,
@@ -38,6 +36,7 @@ from brim.shell.risk.words import (
     plain,
     text_of,
 )
+from brim.shell.risk.wrappers import ASSIGNMENT, InnerCommand, find_inner_commands
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -46,64 +45,6 @@ if TYPE_CHECKING:
 
 DEEPEST: Final = 8
 """Levels of nested shells, scripts and aliases."""
-MOST_CALLS: Final = 2_000
-MOST_TEXT: Final = 131_072
-"""Characters that are parsed in total, nested scripts included."""
-MOST_FINDINGS: Final = 20
-LONGEST_SHOWN: Final = 300
-
-
-class Risk(IntEnum):
-    """What a command may do; the higher, the worse."""
-
-    READ_ONLY = 0
-    OTHER = 1
-    DESTRUCTIVE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One part of a command that needs a typed yes, with the reason."""
-
-    text: str
-    why: str
-
-
-class LimitReachedError(Exception):
-    """A work limit is reached; the findings so far are valid."""
-
-
-@dataclass(slots=True)
-class ReviewLog:
-    """The result so far, and the work that was done for it."""
-
-    risk: Risk = Risk.READ_ONLY
-    findings: dict[Finding, None] = field(default_factory=dict)
-    runs_changed_file: bool = False
-    """Whether it runs a file that may have been changed in this conversation."""
-    calls: int = 0
-    parsed: int = 0
-
-    def add(self, text: str, why: str) -> None:
-        """Record a destructive part."""
-        piece = " ".join(display(text).split())
-        if len(piece) > LONGEST_SHOWN:
-            piece = piece[:LONGEST_SHOWN] + " …"
-        self.findings[Finding(piece, why)] = None
-        self.risk = Risk.DESTRUCTIVE
-        if len(self.findings) >= MOST_FINDINGS:
-            raise LimitReachedError
-
-    def raise_to_other(self) -> None:
-        """Record that the command is not read-only."""
-        self.risk = max(self.risk, Risk.OTHER)
-
-    def count(self, source: str, *, calls: int = 0, parsed: int = 0) -> None:
-        self.calls += calls
-        self.parsed += parsed
-        if self.calls > MOST_CALLS or self.parsed > MOST_TEXT:
-            self.add(source, "it is too long to assess")
-            raise LimitReachedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +277,7 @@ class Review:
     def _program_name(self, word: Word, source: str) -> str | None:
         """Return the program's name without its folder; None, with a finding, if it is unknown."""
         last = word.text.rpartition("/")[2]
-        if not is_known(last) or is_pattern(word.text) or _ASSIGNS.match(word.text):
+        if not is_known(last) or is_pattern(word.text) or ASSIGNMENT.match(word.text):
             self.log.add(source, "which program this runs is known only at run time")
             return None
         name = last.lower().removesuffix(".exe").lstrip("=")
@@ -352,9 +293,9 @@ class Review:
         self.places = self.places.enter(word.text, word.empties)
 
     def _run_program(self, call: ProgramCall, words: Sequence[Word], source: str) -> None:
-        inner = list(self._inner_commands(call))
+        inner = list(find_inner_commands(call))
         if call.name in ("env", "sudo", "doas"):
-            for match in filter(None, (_ASSIGNS.fullmatch(plain(text)) for text in call.texts)):
+            for match in filter(None, (ASSIGNMENT.fullmatch(plain(text)) for text in call.texts)):
                 self.assign(match[1], match[2], source, is_prefix=True)
         why = why_by_table(call) if not inner or call.name in command_table().destructive else None
         why = why or effects.why_destructive(call) or code.why_inline(call)
@@ -386,24 +327,8 @@ class Review:
 
     # Programs that run others
 
-    def _inner_commands(self, call: ProgramCall) -> Iterator[InnerCommand]:
-        """Yield the commands that a program runs."""
-        special = effects.INNER.get(call.name)
-        if special is not None:
-            is_quiet = call.name.startswith("fd") or effects.is_read_only(call)
-            yield from ((found, ("quiet",) * is_quiet) for found in special(call))
-        if call.name == "command" and re.match(r"-p?[vV]", "".join(call.texts[:1])):
-            return
-        if call.name.startswith("py") and "-m" in call.texts:
-            yield call.words[call.texts.index("-m") + 1 :], ()
-        for wrapper in command_table().wrappers.get(call.name, ()):
-            rest = _after_subcommand(call, wrapper)
-            if rest is not None:
-                yield from ((found, wrapper.exceptions) for found in _unwrap(rest, wrapper))
-        yield from ((found, ()) for found in _guess_inner(call))
-
     def _run_inner(self, call: ProgramCall, inner: Sequence[InnerCommand], source: str) -> None:
-        is_found = call.name in effects.INNER or call.name == "stdbuf"
+        is_found = call.name in ("find", "gfind", "fd", "fdfind", "stdbuf")
         writes = not is_found and call.has("-o", "--output", "-x", "--exec")
         if writes or not all("quiet" in traits for _, traits in inner):
             self.log.raise_to_other()
@@ -417,88 +342,6 @@ class Review:
                 self.log.add(source, "it is nested too deeply")
             else:
                 review.run(found, stdin, source)
-
-
-InnerCommand = tuple["Sequence[Word] | str", Sequence[str]]
-"""A command that a program runs, as words or as a script, and how it is run."""
-_COMMANDS: Final = frozenset((
-    "rm", "sh", "bash", "zsh", "dash", "sudo", "doas", "xargs", "shred", "dd", "mkfs", "eval",
-    "env",
-))  # fmt: skip
-_ASSIGNS: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
-
-
-def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
-    """Yield the arguments of an unknown program that look like a command."""
-    table = command_table()
-    known = (table.read_only, table.names["any"], table.names["readers"], effects.RULES)
-    wrappers = table.wrappers.get(call.name, ())
-    if any(call.name in names for names in known) or any(not w.subcommands for w in wrappers):
-        return
-    for at, text in enumerate(map(plain, call.texts)):
-        first, space, _ = text.partition(" ")
-        if first.rpartition("/")[2] in _COMMANDS:
-            yield text if space else call.words[at:]
-            return
-
-
-def _after_subcommand(call: ProgramCall, wrapper: CommandRule) -> ProgramCall | None:
-    """Return the call after the subcommand of a wrapper; None if it has another one."""
-    if not wrapper.subcommands:
-        return call
-    texts = map(plain, call.texts[:8])
-    at = next((n for n, text in enumerate(texts) if text in wrapper.subcommands[0]), None)
-    return None if at is None else call.after(at + 1)
-
-
-def _unwrap(call: ProgramCall, wrapper: CommandRule) -> Iterator[Sequence[Word] | str]:
-    traits = wrapper.exceptions
-    scripts = [option[1:] for option in wrapper.options if option.startswith("=")]
-    named = call.values(*scripts) if scripts else []
-    yield from map(plain, named)
-    at = _start(call, frozenset(option.lstrip("=") for option in wrapper.options), traits)
-    rest = [] if "alone" in traits else call.words[at:]
-    if not all(is_known(text) for text in call.texts[:at] if text.startswith("-")):
-        yield UNKNOWN
-    if "each" in traits:
-        yield from (plain(word.text) for word in rest)
-    elif rest and "joins" in traits:
-        yield " ".join(plain(word.text) for word in rest)
-    elif rest and "appends" in traits:
-        mark = plain(call.value("-I", "--replace") or "") or "{}"
-        mark = mark if is_known(mark) else "{}"
-        yield [*(Word(word.text.replace(mark, UNKNOWN)) for word in rest), Word(UNKNOWN)]
-    elif rest:
-        yield rest
-    elif "reads" in traits and call.stdin is not None and not named:
-        yield call.stdin
-
-
-def _start(call: ProgramCall, valued: frozenset[str], traits: Sequence[str]) -> int:
-    """Return the position of the inner command."""
-    skips = next((int(trait[4:]) for trait in traits if trait.startswith("skip")), 0)
-    texts, at, has_options = call.texts, 0, True
-    assigns = call.name in ("env", "sudo", "doas", "time", "then", "do", "else", "!")
-    while at < len(texts):
-        text = plain(texts[at])
-        if text == "--" and has_options:
-            at, has_options = at + 1, False
-        elif has_options and text.startswith("-") and (text != "-" or call.name in ("su", "env")):
-            at += 2 if _takes_value(text, valued) else 1
-        elif assigns and _ASSIGNS.match(text):
-            at += 1
-        elif skips:
-            at, skips = at + 1, skips - 1
-        else:
-            break
-    return at
-
-
-def _takes_value(text: str, valued: frozenset[str]) -> bool:
-    """Return whether an option takes the next argument: by name, abbreviated, or as in `-iu`."""
-    if text.startswith("--"):
-        return any(name.startswith(text) for name in valued)
-    return text in valued or (len(text) == 3 and text[1:].isalpha() and "-" + text[2] in valued)
 
 
 def _is_plain_git(call: ProgramCall) -> bool:

@@ -1,0 +1,68 @@
+"""What a review found: the risk, the parts that need a typed yes, and the work that was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from brim.shell.risk.words import display
+
+MOST_CALLS: Final = 2_000
+MOST_TEXT: Final = 131_072
+"""Characters that are parsed in total, nested scripts included."""
+MOST_FINDINGS: Final = 20
+LONGEST_SHOWN: Final = 300
+
+
+class Risk(IntEnum):
+    """What a command may do; the higher, the worse."""
+
+    READ_ONLY = 0
+    OTHER = 1
+    DESTRUCTIVE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One part of a command that needs a typed yes, with the reason."""
+
+    text: str
+    why: str
+
+
+class LimitReachedError(Exception):
+    """A work limit is reached; the findings so far are valid."""
+
+
+@dataclass(slots=True)
+class ReviewLog:
+    """The result so far, and the work that was done for it."""
+
+    risk: Risk = Risk.READ_ONLY
+    findings: dict[Finding, None] = field(default_factory=dict)
+    runs_changed_file: bool = False
+    """Whether it runs a file that may have been changed in this conversation."""
+    calls: int = 0
+    parsed: int = 0
+
+    def add(self, text: str, why: str) -> None:
+        """Record a destructive part."""
+        piece = " ".join(display(text).split())
+        if len(piece) > LONGEST_SHOWN:
+            piece = piece[:LONGEST_SHOWN] + " …"
+        self.findings[Finding(piece, why)] = None
+        self.risk = Risk.DESTRUCTIVE
+        if len(self.findings) >= MOST_FINDINGS:
+            raise LimitReachedError
+
+    def raise_to_other(self) -> None:
+        """Record that the command is not read-only."""
+        self.risk = max(self.risk, Risk.OTHER)
+
+    def count(self, source: str, *, calls: int = 0, parsed: int = 0) -> None:
+        self.calls += calls
+        self.parsed += parsed
+        if self.calls > MOST_CALLS or self.parsed > MOST_TEXT:
+            self.add(source, "it is too long to assess")
+            raise LimitReachedError
