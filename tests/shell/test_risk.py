@@ -224,7 +224,7 @@ HIDDEN: Final = (
     "cat .env", "LESS=-ox less notes.txt", "git branch -v new", "set -e", "git stash", "exit",
     "function ls { :; }", "time -o x ls", "watch -x ls", "find . -ok ls \\;", "./ls", "coproc ls",
     "git -c a=b status", "git --git-dir=x status", "python3 -m json.tool data.csv", "awk -f x y",
-    "sed -f x y", "man ./x -H", "cat < /dev/tcp/1/2", "rg --pre x y", "env PATH=. ls", "hash ls",
+    "sed -f x y", "man ./x -H", "cat < /dev/tcp/1/2", "rg --pre x y", "env PATH=. ls", "hash ls", "LS", "=ls",
 )  # fmt: skip
 
 
@@ -235,8 +235,8 @@ def test_a_program_in_the_project_is_not_read_only(place: Path) -> None:
     (tools / "wc").chmod(0o755)
     path = {"PATH": "/usr/bin:/bin"}
     assert judged("wc notes.txt", place, **path).is_read_only
-    path = {"PATH": f"{tools}:/usr/bin:/bin"}
-    assert not judged("wc notes.txt", place, **path).is_read_only
+    for path in ({"PATH": f"{tools}:/usr/bin:/bin"}, {"PATH": "/usr/bin:tools"}, {"PATH": ":/bin"}):
+        assert not judged("wc notes.txt", place, **path).is_read_only
     shutil.rmtree(tools)
 
 

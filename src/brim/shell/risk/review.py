@@ -318,7 +318,10 @@ class Review:
         secrets = command_table().patterns["secret_files"]  # not to be read without a question
         if any(secrets.search(plain(text)) for text in call.texts):
             return False
-        path = shutil.which(plain(words[0].text), path=self.names.variables.get("PATH"))
+        folders = self.names.variables.get("PATH")
+        if plain(words[0].text) != call.name or re.search(r"(^|:)(?!/|~)", folders or "/"):
+            return False  # another program, or one in a relative folder
+        path = shutil.which(call.name, path=folders)
         if path is not None and self.places.is_own_program(path):
             return False
         if call.name in ("git", "gh"):
