@@ -224,7 +224,8 @@ HIDDEN: Final = (
     "cat .env", "LESS=-ox less notes.txt", "git branch -v new", "set -e", "git stash", "exit",
     "function ls { :; }", "time -o x ls", "watch -x ls", "find . -ok ls \\;", "./ls", "coproc ls",
     "git -c a=b status", "git --git-dir=x status", "python3 -m json.tool data.csv", "awk -f x y",
-    "sed -f x y", "man ./x -H", "cat < /dev/tcp/1/2", "rg --pre x y", "env PATH=. ls", "hash ls", "LS", "=ls",
+    "sed -f x y", "man ./x -H", "cat < /dev/tcp/1/2", "rg --pre x y", "env PATH=. ls", "hash ls",
+    "LS", "=ls",
 )  # fmt: skip
 
 
