@@ -205,7 +205,7 @@ class OverflowingPlan(Protocol):
     def limit(self) -> int: ...
 
     @property
-    def before(self) -> int: ...
+    def size_before(self) -> int: ...
 
     @property
     def fits(self) -> bool: ...
@@ -223,13 +223,16 @@ class ContextOverflowError(BrimError):
         """The smallest count that was reached."""
         self.limit = plan.limit
         self.parts = dict(parts)
-        """Tokens of the required parts: system, tools, pins, last user turn, open step."""
+        """Tokens of the required parts (system, tools, pins, last user turn, open step) and of
+        everything else (`other`); they add up to `tokens`."""
         self.advice = advice
         super().__init__(plan, parts, advice)
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {size:,}" for name, size in self.parts.items() if size)
+        before = self.plan.size_before
+        of_all = f" (of {before:,})" if before > self.tokens else ""
         return (
-            f"{self.tokens:,} tokens is the least that can be sent (of {self.plan.before:,}), and "
-            f"the limit is {self.limit:,}: {parts}. {self.advice}"
+            f"{self.tokens:,} tokens is the least that can be sent{of_all}, and the limit is "
+            f"{self.limit:,}: {parts}. {self.advice}"
         )

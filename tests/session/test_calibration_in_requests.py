@@ -78,3 +78,28 @@ def test_the_ratio_is_applied_once_after_a_context_length_error(chars_per_token:
     request = server.send(500)
     assert server.rejected == 1
     assert server.count(request) >= 0.75 * (server.window - REPLY)
+
+
+@pytest.mark.parametrize("trims", [True, False])
+@pytest.mark.parametrize("chars_per_token", [2, 3.5, 5])
+def test_an_overflow_error_does_not_contradict_itself(chars_per_token: float, trims: bool) -> None:
+    errors: dict[int, brim.ContextOverflowError] = {}
+    for tokens in range(ROOM * 8 // 10, ROOM * 11 // 10, ROOM // 40):
+        server = DenseServer(chars_per_token)
+        for _ in range(3):
+            server.send(200)
+        server.session.trim = trims
+        server.session.user(server.text(tokens))
+        try:
+            server.session.request()
+        except brim.ContextOverflowError as error:
+            errors[tokens] = error
+    assert min(errors) > (0.85 if trims else 0.75) * ROOM
+    for each in errors.values():
+        assert each.limit < each.tokens <= each.plan.size_before
+        assert sum(each.parts.values()) == each.tokens
+
+
+def test_the_advice_names_a_reply_that_takes_the_whole_window() -> None:
+    with pytest.raises(brim.ContextOverflowError, match=r"reply of 4,096 .* window of 2,048"):
+        brim.fit([{"role": "user", "content": "Hello"}], window=2_048, reply=4_096)

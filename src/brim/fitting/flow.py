@@ -335,10 +335,10 @@ def _replay(
     if ratio is None:
         plan, error = _try_plan(planner)
         if not _needs_count(plan, error, planner, count):
-            return _require_fit(plan, error)
+            return _require_fit(plan, planner)
         counted = yield from _count(plan, build)
         if counted is None:
-            return _require_fit(plan, error)
+            return _require_fit(plan, planner)
         if counted.fits and (error is not None or plan.exact):
             return counted
         if error is not None:
@@ -349,10 +349,10 @@ def _replay(
         plan, error = _try_plan(planner)
         plan = replace(plan, calibrated_tokens=int(plan.tokens * ratio))
         if count == "off" or (count == "near" and not error and plan.tokens <= plan.budget.limit):
-            return _require_fit(plan, error)
+            return _require_fit(plan, planner)
         counted = yield from _count(plan, build)
         if counted is None:
-            return _require_fit(plan, error)
+            return _require_fit(plan, planner)
         plan = counted
         if plan.fits:
             return plan
@@ -398,9 +398,10 @@ def _needs_count(
     return error is None or estimate_bounds(plan, planner, None)[0] <= plan.budget.room
 
 
-def _require_fit(plan: Plan, error: ContextOverflowError | None) -> Plan:
-    if error is not None:
-        raise error
+def _require_fit(plan: Plan, planner: Planner) -> Plan:
+    """Return the plan, or raise the error that it does not fit by its best known size."""
+    if not plan.fits:
+        raise planner.overflow_error(plan)
     return plan
 
 
@@ -434,12 +435,18 @@ def _trim(
 
 def _trim_by_estimate(planner: Planner, measurement: Measurement | None) -> Plan:
     """Trim without the server: as dense as what was measured, and a little more."""
-    if measurement is None:
+    ratio = planner.ratio if measurement is None else measurement.ratio
+    if ratio is None:
         return planner.trim()
-    plan = planner.trim(int(_limit_for(planner, measurement.ratio) / (1 + TRIM_MARGIN)))
-    if measurement.rejected:
+    is_smallest = False
+    try:
+        plan = planner.trim(int(_limit_for(planner, ratio) / (1 + TRIM_MARGIN)))
+    except ContextOverflowError as error:  # what is kept free for denser messages may be enough
+        plan, is_smallest = get_overflow_plan(error), True
+    if _is_rejected(measurement) and not is_smallest:
         return plan  # its numbers say how much smaller to get, not what the request takes
-    return replace(plan, calibrated_tokens=int(plan.tokens * measurement.ratio))
+    plan = replace(plan, calibrated_tokens=int(plan.tokens * ratio))
+    return _require_fit(plan, planner) if is_smallest else plan
 
 
 def _limit_for(planner: Planner, ratio: float) -> int:

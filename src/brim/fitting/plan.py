@@ -156,6 +156,15 @@ class Plan:
             return self.server_tokens
         return self.tokens if self.calibrated_tokens is None else self.calibrated_tokens
 
+    def scale(self, tokens: int) -> int:
+        """Return a number of brim's count in proportion to the best known size."""
+        return round(tokens * self.size / self.tokens) if self.tokens else tokens
+
+    @property
+    def size_before(self) -> int:
+        """The best known token count of the whole history."""
+        return self.scale(self.before)
+
     @property
     def reply_room(self) -> int:
         """Tokens of the window that remain for the reply; a count by the server needs no margin."""

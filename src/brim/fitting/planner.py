@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from brim.fitting.budget import Budget
+    from brim.fitting.history import UnitIndex
     from brim.fitting.passes import Pass
     from brim.fitting.policies import Policy
     from brim.fitting.trim import Trim
@@ -231,17 +232,34 @@ class Planner:
     def overflow_error(self, plan: Plan) -> ContextOverflowError:
         """Return the error that lists what cannot be dropped, by size, with advice."""
         view, history = self._view(), self.history
-        pins = view.required_units() - view.last_users - {view.open_unit}
-        parts = {
+        sent = [decision.after for decision in plan.decisions]
+
+        def measure(units: Iterable[UnitIndex]) -> int:
+            return sum(sent[index] for unit in units for index in history.members(unit))
+
+        required = {
             "system": self._system_tokens + history.system_token_sums[view.messages],
             "tools": self.tool_tokens,
-            "pins": sum(map(history.unit_tokens, pins)),
-            "last user": sum(map(history.unit_tokens, view.last_users)),
-            "open step": history.unit_tokens(view.open_unit) if view.open_unit >= 0 else 0,
+            "pins": measure(view.required_units() - view.last_users - {view.open_unit}),
+            "last user": measure(view.last_users),
+            "open step": measure([view.open_unit] if view.open_unit >= 0 else []),
         }
-        largest = max(parts, key=lambda name: parts[name])
+        parts = {name: plan.scale(tokens) for name, tokens in required.items()}
+        largest = max(parts, key=parts.__getitem__)
+        parts["other"] = max(0, plan.size - sum(parts.values()))
+        return ContextOverflowError(plan, parts, self._advise(plan, largest))
+
+    def _advise(self, plan: Plan, largest: str) -> str:
+        budget = self.budget
+        if budget.reply >= budget.window:
+            return (
+                f"The reply of {budget.reply:,} tokens takes the whole window of "
+                f"{budget.window:,}. Set a smaller reply."
+            )
         advice = ADVICE[largest] if self.policy.passes else WITHOUT_FITTING
-        return ContextOverflowError(plan, parts, advice)
+        if plan.size <= budget.window // 2 < budget.reply:
+            advice += f" A reply smaller than {budget.reply:,} tokens also makes room."
+        return advice
 
     # State
 
