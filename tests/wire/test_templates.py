@@ -91,7 +91,7 @@ def texts(message: Any) -> str:
         ("MiniMaxAI/MiniMax-M2", "minimax"),
         ("MiniMax-M3", "minimax"),
         ("microsoft/Phi-3-mini-4k-instruct", "phi-3"),
-        ("microsoft/Phi-3.5-mini-instruct", "free"),
+        ("microsoft/Phi-3.5-mini-instruct", "phi-3"),
         ("gpt-5-mini", "free"),
         ("acme/something", "free"),
         (None, "free"),
@@ -131,6 +131,8 @@ HI, YES, AGAIN = user("hi"), assistant("yes"), user("again")
 STEP = [calls("abcdefgh1"), result("abcdefgh1")]
 MISTRALS = {"mistral", "mistral-nemo", "ministral-3"}
 ALTERNATING = {*MISTRALS, "gemma"}
+NO_NULL = {"ministral-3", "gpt-oss"}
+NO_TEXT = {"mistral", "mistral-nemo", "llama-3", "gpt-oss"}
 
 
 @pytest.mark.parametrize(
@@ -140,10 +142,13 @@ ALTERNATING = {*MISTRALS, "gemma"}
         ([HI, AGAIN], ALTERNATING),
         ([HI, YES, YES], ALTERNATING),
         ([YES, AGAIN], ALTERNATING),
-        ([HI, *STEP], {"gemma", "phi-3"}),
-        ([HI, *STEP, YES, AGAIN], {"gemma", "phi-3"}),
-        ([HI, *STEP, AGAIN], {*ALTERNATING, "phi-3"}),
-        ([HI, STEP[0], YES], {*ALTERNATING, "phi-3"}),
+        ([HI, *STEP], {"gemma", "phi-3", *NO_NULL}),
+        ([HI, *STEP, YES, AGAIN], {"gemma", "phi-3", *NO_NULL}),
+        ([HI, *STEP, AGAIN], {*ALTERNATING, "phi-3", *NO_NULL}),
+        ([HI, STEP[0], YES], {*ALTERNATING, "phi-3", *NO_NULL}),
+        ([HI, calls("abcdefgh1", content="now"), STEP[1]], {"gemma", "phi-3", *NO_TEXT}),
+        ([HI, calls("abcdefgh1", content=""), STEP[1]], {"gemma", "phi-3"}),
+        ([HI, YES, HI], {"mistral", "mistral-nemo"}),
         ([system("a"), HI], {"gemma", "mistral-nemo"}),
         ([system("a"), system("b"), HI], {*ALTERNATING, "apertus", "qwen3.5"}),
         ([HI, YES, system("b"), AGAIN], {*ALTERNATING, "apertus", "qwen3.5"}),
@@ -153,11 +158,11 @@ ALTERNATING = {*MISTRALS, "gemma"}
         ),
         (
             [HI, calls("abcdefgh1", "abcdefgh2"), result("abcdefgh1"), result("abcdefgh2")],
-            {"gemma", "llama-3", "phi-3"},
+            {"gemma", "llama-3", "phi-3", *NO_NULL},
         ),
         (
             [HI, calls("call-1"), result("call-1")],
-            {"mistral", "mistral-nemo", "gemma", "phi-3"},
+            {"mistral", "mistral-nemo", "gemma", "phi-3", *NO_NULL},
         ),
         ([system("a"), YES], {*ALTERNATING, "qwen3.5"}),
         (
@@ -187,9 +192,36 @@ def test_adjacent_turns_of_one_role_are_merged() -> None:
 
 def test_text_before_a_call_joins_the_calling_turn() -> None:
     messages = [HI, assistant("let me see"), calls("abcdefgh1", content="now"), result("abcdefgh1")]
-    out = apply_template(messages, MISTRAL)
+    out = apply_template(messages, find_rules("ministral-3"))
     assert roles(out) == "uct"
     assert out[1] == calls("abcdefgh1", content="let me see\n\nnow")
+
+
+def test_text_that_is_not_printed_with_a_call_becomes_a_turn() -> None:
+    messages = [HI, calls("abcdefgh1", content="now"), STEP[1]]
+    assert apply_template(messages, LLAMA) == [HI, assistant("now"), *STEP]
+    assert apply_template(messages, MISTRAL) == [
+        HI,
+        assistant("now"),
+        user(CONVERSATION_CONTINUES),
+        *STEP,
+    ]
+
+
+@pytest.mark.parametrize("given", [None, ""])
+@pytest.mark.parametrize(("wanted", "content"), [("null", None), ("empty", "")])
+def test_a_call_without_text_has_the_content_that_the_template_accepts(
+    given: str | None, wanted: Any, content: str | None
+) -> None:
+    rules = TemplateRules("drawn", call_content=wanted)
+    out = apply_template([HI, calls("a", content=given), result("a")], rules)
+    assert out[1] == calls("a", content=content)
+
+
+def test_repeated_user_turns_differ_in_white_space() -> None:
+    out = apply_template([HI, YES, HI, YES, HI, YES, AGAIN], find_rules("mistral-nemo"))
+    texts = [turn["content"] for turn in out if turn["role"] == "user"]
+    assert texts == ["hi", "hi\n", "hi\n ", "again"]
 
 
 def test_parts_stay_parts() -> None:
@@ -268,7 +300,7 @@ def test_a_legacy_function_call_becomes_a_tool_call() -> None:
         {"role": "assistant", "content": None, "function_call": legacy},
         {"role": "function", "name": "run", "content": "done"},
     ]
-    out = apply_template(messages, find_rules("gpt-oss"))
+    out = apply_template(messages, find_rules("minimax"))
     assert out[1] == {
         "role": "assistant",
         "content": None,
@@ -318,7 +350,8 @@ def test_parallel_calls_become_sequential() -> None:
     messages = [HI, calls("a", "b", content="both"), result("b", "B"), result("a", "A"), YES]
     assert apply_template(messages, LLAMA) == [
         HI,
-        calls("a", content="both"),
+        assistant("both"),
+        calls("a"),
         result("a", "A"),
         calls("b"),
         result("b", "B"),
@@ -437,6 +470,9 @@ def any_rules(draw: st.DrawFn) -> TemplateRules:
         other_roles=not alternate and draw(st.booleans()),
         needs_user=draw(st.booleans()),
         ids=draw(st.sampled_from(("any", "nine"))),
+        call_content=draw(st.sampled_from(("any", "null", "empty"))),
+        call_text=draw(st.booleans()),
+        repeats=draw(st.booleans()),
     )
 
 

@@ -1,8 +1,4 @@
-"""Strict templates in a real server: it rejects the input and accepts the adapted messages.
-
-The templates are small ones made for this test, which reject what the real ones reject; they share
-no code with `brim.wire.template_adapter`.
-"""
+"""Strict templates in a real server: it rejects the input and accepts the adapted messages."""
 
 from __future__ import annotations
 
@@ -18,77 +14,11 @@ from hypothesis import strategies as st
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import find_rules
 from tests.support.strategies import Raw, history
+from tests.support.wire.strict_templates import GEMMA, TEMPLATES
 
 if TYPE_CHECKING:
     from brim.providers.local import LocalServer
     from tests.support.fixtures import LlamaWith
-
-MISTRAL = """
-{%- set seen = namespace(turns=0, waiting=0) -%}
-{%- for message in messages -%}
-  {%- if message.role == 'system' -%}
-    {%- if not loop.first -%}{{ raise_exception('a late system message') }}{%- endif -%}
-    [SYSTEM]{{ message.content }}[/SYSTEM]
-  {%- elif message.role == 'tool' -%}
-    {%- if seen.waiting == 0 -%}{{ raise_exception('a result without its call') }}{%- endif -%}
-    {%- set seen.waiting = seen.waiting - 1 -%}
-    [RESULT]{{ message.content }}[/RESULT]
-  {%- elif message.role not in ['user', 'assistant'] -%}
-    {{ raise_exception('an unknown role') }}
-  {%- else -%}
-    {%- if seen.waiting > 0 -%}{{ raise_exception('a call without its result') }}{%- endif -%}
-    {%- if message.role == 'assistant' and message.tool_calls -%}
-      {%- for call in message.tool_calls -%}
-        {%- if call.id | length != 9 -%}{{ raise_exception('an id too long') }}{%- endif -%}
-        [CALL]{{ call.function.name }}{{ call.function.arguments }}{{ call.id }}[/CALL]
-      {%- endfor -%}
-      {%- set seen.waiting = message.tool_calls | length -%}
-    {%- else -%}
-      {%- if (message.role == 'user') != (seen.turns % 2 == 0) -%}
-        {{ raise_exception('turns do not alternate') }}
-      {%- endif -%}
-      {%- set seen.turns = seen.turns + 1 -%}
-      [{{ message.role }}]{{ message.content }}[/]
-    {%- endif -%}
-  {%- endif -%}
-{%- endfor -%}
-{%- if seen.waiting > 0 -%}{{ raise_exception('a call without its result') }}{%- endif -%}
-"""
-GEMMA = """
-{%- for message in messages -%}
-  {%- if message.role == 'system' -%}{{ raise_exception('no system role') }}{%- endif -%}
-  {%- if (message.role == 'user') != (loop.index0 % 2 == 0) -%}
-    {{ raise_exception('turns do not alternate') }}
-  {%- endif -%}
-  {%- if message.tool_calls -%}{{ raise_exception('no tools') }}{%- endif -%}
-  <{{ message.role }}>{{ message.content | trim }}</>
-{%- endfor -%}
-"""
-LLAMA = """
-{%- for message in messages -%}
-  {%- if 'tool_calls' in message -%}
-    {%- if message.tool_calls | length != 1 -%}{{ raise_exception('one at a time') }}{%- endif -%}
-    <call>{{ message.tool_calls[0].function.name }}</>
-  {%- else -%}
-    <{{ message.role }}>{{ message.content }}</>
-  {%- endif -%}
-{%- endfor -%}
-"""
-QWEN = """
-{%- set seen = namespace(user=false) -%}
-{%- for message in messages -%}
-  {%- if message.role == 'system' and not loop.first -%}
-    {{ raise_exception('a late system message') }}
-  {%- elif message.role not in ['system', 'user', 'assistant', 'tool'] -%}
-    {{ raise_exception('an unknown role') }}
-  {%- elif message.role == 'user' -%}
-    {%- set seen.user = true -%}
-  {%- endif -%}
-  <{{ message.role }}>{{ message.content }}</>
-{%- endfor -%}
-{%- if not seen.user -%}{{ raise_exception('no user') }}{%- endif -%}
-"""
-TEMPLATES = {"mistral": MISTRAL, "gemma": GEMMA, "llama-3": LLAMA, "qwen3.5": QWEN}
 
 
 def render(server: LocalServer, messages: list[Any]) -> tuple[int, str]:

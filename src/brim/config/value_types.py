@@ -145,7 +145,10 @@ def _read_endpoint(value: object) -> str:
 
 def _read_template(value: object) -> str:
     from brim.wire.template_rules import list_rule_names
+    from brim.wire.template_source import is_template
 
+    if isinstance(value, str) and is_template(value):
+        return value
     return one_of(*list_rule_names())(_read_text(value).strip().lower())
 
 

@@ -99,9 +99,9 @@ def fit(
     Takes a list of chat messages, or a whole body for OpenAI chat completions, Anthropic messages
     or OpenAI responses, and returns the same shape, ready to be unpacked into the client's call.
     `.plan` lists what was trimmed and why. The input is never changed. `low_water_mark` is the
-    share of the limit that a trim of `steady` or `thrift` reaches. `template` names a strict chat
-    template whose rules the messages must follow. Raise `ContextOverflowError` if the
-    messages that must be sent are larger than the limit.
+    share of the limit that a trim of `steady` or `thrift` reaches. `template` is the name, the text
+    or the path of a strict chat template whose rules the messages must follow. Raise
+    `ContextOverflowError` if the messages that must be sent are larger than the limit.
     """
     body = _build_body(messages_or_body, model, tools)
     format = detect_format(body)

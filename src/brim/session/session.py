@@ -97,7 +97,8 @@ class Session:
         low_water_mark: share of the limit that a trim of `steady` or `thrift` reaches.
         summarize: writes a summary of trimmed turns, of at most `summary_chars` characters.
         format: format of the requests.
-        template: name of the template rules; by default they follow from the model.
+        template: name of the template rules, or the text or path of a chat template; by default
+            the rules follow from the model.
         cache_marks: whether requests in Anthropic's format have cache breakpoints.
         price: by default the price list is used.
         limits: spending limits.

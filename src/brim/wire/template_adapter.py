@@ -42,15 +42,17 @@ def apply_template(messages: Sequence[Raw], rules: TemplateRules) -> list[Raw]:
     turns = [_normalize_message(turn, rules) for turn in turns]
     turns = _render_steps(turns, rules)
     turns = _place_systems(turns, rules)
+    if rules.tool_role:
+        turns = [part for turn in turns for part in _shape_call(turn, rules)]
     if rules.ids == "nine":
         turns = _shorten_ids(turns)
     if rules.alternate:
-        turns = _alternate_roles(turns)
+        turns = _alternate_roles(turns, rules)
     if rules.needs_user and all(turn["role"] != "user" for turn in turns):
         turns.insert(_count_leading_systems(turns), _make_message("user", CONVERSATION_CONTINUES))
     if _needs_closing(messages, turns):
         turns.append(_make_message("user", RESULTS_ABOVE))
-    return turns
+    return turns if rules.repeats else _distinguish_users(turns)
 
 
 def _make_message(role: str, text: str) -> Raw:
@@ -210,6 +212,23 @@ def _split_calls(step: _Step, rules: TemplateRules) -> list[Raw]:
     return out
 
 
+def _shape_call(turn: Raw, rules: TemplateRules) -> list[Raw]:
+    """Return a calling turn with the content that the template prints, after its text."""
+    if not _calls(turn):
+        return [turn]
+    content = turn.get("content")
+    if content:
+        if rules.call_text:
+            return [turn]
+        bare = {**turn, "content": "" if rules.call_content == "empty" else None}
+        return [{"role": "assistant", "content": content}, bare]
+    if rules.call_content == "empty" and content != "":
+        return [{**turn, "content": ""}]
+    if rules.call_content == "null" and content is not None:
+        return [{**turn, "content": None}]
+    return [turn]
+
+
 def _make_missing_result(name: str, step: _Step) -> Raw:
     if "tool_calls" in step.calling:
         return {"role": "tool", "tool_call_id": name, "content": NO_RESULT}
@@ -302,11 +321,13 @@ def _count_leading_systems(turns: Iterable[Raw]) -> int:
     return count
 
 
-def _alternate_roles(turns: Iterable[Raw]) -> list[Raw]:
+def _alternate_roles(turns: Iterable[Raw], rules: TemplateRules) -> list[Raw]:
     groups: list[list[Raw]] = []
     for turn in turns:
         role, before = turn["role"], groups[-1][-1]["role"] if groups else "system"
-        if role == before and role in ("user", "assistant"):
+        if role == before == "assistant" and not rules.call_text and _calls(turn):
+            groups.append([_make_message("user", CONVERSATION_CONTINUES)])
+        elif role == before and role in ("user", "assistant"):
             groups[-1].append(turn)
             continue
         if role == "assistant" and before == "system":
@@ -315,6 +336,23 @@ def _alternate_roles(turns: Iterable[Raw]) -> list[Raw]:
             groups.append([_make_message("assistant", INTERRUPTED)])
         groups.append([turn])
     return [_merge_turns(group) for group in groups]
+
+
+def _distinguish_users(turns: Iterable[Raw]) -> list[Raw]:
+    """Return the turns with white space after each user text that was there before."""
+    seen: set[str] = set()
+    out: list[Raw] = []
+    for turn in turns:
+        content = turn.get("content")
+        if turn["role"] == "user" and isinstance(content, str):
+            repeat, text = 1, content
+            while text in seen:
+                text = content + f"{repeat:b}".replace("0", " ").replace("1", "\n")
+                repeat += 1
+            seen.add(text)
+            turn = turn if text == content else {**turn, "content": text}
+        out.append(turn)
+    return out
 
 
 def _needs_closing(before: Sequence[Raw], after: Sequence[Raw]) -> bool:

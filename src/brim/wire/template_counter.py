@@ -34,6 +34,10 @@ _SLACK: Final = 2
 """Most tokens that joining two texts can add."""
 
 
+_REPEAT: Final = "\n \n \n"
+"""White space as long as that of the 63rd repeat of a text."""
+
+
 class TemplateCounter:
     """Counts with another counter and adds what the rules of a template may add."""
 
@@ -51,12 +55,24 @@ class TemplateCounter:
         self._slack = _SLACK * self._scale
         self._turns = {
             "system": self._system_turn(),
-            "user": self._merge(rules.alternate or rules.system == "user") + self._between(),
+            "user": (
+                self._merge(rules.alternate or rules.system == "user")
+                + self._between()
+                + (0 if rules.repeats else self.text(_REPEAT) + self._slack)
+            ),
             "assistant": self._merge(rules.alternate),
             "tool": 0 if rules.tool_role else self._slack - counter.message(Message("tool")),
             "other": 0 if rules.other_roles else self._other_turn(),
         }
         self._call = self._folded_call()
+        self._separates = rules.tool_role and not rules.call_text
+        """Whether the text of a calling turn becomes a turn of its own."""
+        self._separation = (
+            counter.message(Message("user", words=(CONVERSATION_CONTINUES,)))
+            if self._separates and rules.alternate
+            else 0
+        )
+        """Tokens of the turn between such a text and its call."""
         self.overhead = counter.overhead + self._request()
 
     def message(self, message: Message) -> int:
@@ -70,6 +86,10 @@ class TemplateCounter:
         total = count(message) + self._turns[message.role]
         if message.thinking and rules.alternate:
             total += self._join() * len(message.thinking)
+        if message.role == "assistant" and (message.words or not message.calls):
+            total += self._separation
+            if message.calls and self._separates:
+                total += count(Message("assistant")) + self._slack
         if message.calls:
             total += self._call * len(message.calls)
             if rules.tool_role and not rules.parallel:

@@ -44,6 +44,13 @@ class TemplateRules:
     """Whether a user turn is required."""
     ids: Literal["any", "nine"] = "any"
     """Call ids: any text, or nine letters and digits."""
+    call_content: Literal["any", "null", "empty"] = "any"
+    """The content of a calling turn without text: any, or only null, or only an empty string."""
+    call_text: bool = True
+    """Whether the text of a calling turn is printed; if not, it becomes a turn of its own."""
+    repeats: bool = True
+    """Whether user turns may be equal; some templates print the tools for each turn that equals the
+    last one, so brim adds white space to repeated turns."""
 
     def __post_init__(self) -> None:
         loose = self.orphans or self.unanswered or self.other_roles or not self.one_system
@@ -78,15 +85,33 @@ def list_rule_names() -> list[str]:
     return sorted(_load_tables()[0])
 
 
+@lru_cache(maxsize=64)
 def find_rules(name: str) -> TemplateRules:
-    """Return rules by their name; raise `InputError` if there are none."""
+    """Return rules by their name, or by the text or the file of a template, which is tried.
+
+    Raise `InputError` if there are none.
+    """
+    from brim.wire.template_source import is_template, read_template
+
+    if is_template(name):
+        return _try_template(read_template(name))
     known = _load_tables()[0]
     try:
         return known[name.strip().lower()]
     except KeyError:
         raise InputError(
-            f"Unknown template rules: {name!r}. Use one of {', '.join(list_rule_names())}."
+            f"Unknown template rules: {name!r}. Use one of "
+            f"{', '.join(list_rule_names())}, or the path of a Jinja template."
         ) from None
+
+
+def _try_template(text: str) -> TemplateRules:
+    from brim.wire.template_trial import try_text
+
+    verdict = try_text(text)
+    if verdict is None:
+        raise InputError("The chat template renders no conversation. Check its text.")
+    return verdict.rules
 
 
 @cache

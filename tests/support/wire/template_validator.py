@@ -34,6 +34,7 @@ class _Checker:
         self.state = "start"
         self.waiting: list[str] = []
         self.users = 0
+        self.texts: set[str] = set()
 
     def next(self, message: Raw, index: int) -> str | None:
         match message["role"]:
@@ -41,7 +42,7 @@ class _Checker:
                 return self._system(index)
             case "user":
                 self.users += 1
-                return self._turn()
+                return self._repeat(message.get("content")) or self._turn()
             case "assistant":
                 return self._turn() or self._calls(message)
             case "tool":
@@ -69,6 +70,13 @@ class _Checker:
             return "no user message"
         return self._turn()
 
+    def _repeat(self, content: object) -> str | None:
+        if self.rules.repeats or not isinstance(content, str):
+            return None
+        is_known = content in self.texts
+        self.texts.add(content)
+        return "a user turn that equals another" if is_known else None
+
     def _system(self, index: int) -> str | None:
         if self.rules.system == "user":
             return "no system role"
@@ -83,7 +91,7 @@ class _Checker:
         rules, calls = self.rules, message.get("tool_calls")
         if calls is None and message.get("function_call") and rules.other_roles:
             self.waiting = [str(message["function_call"].get("name", ""))]
-            return None if rules.tool_role else "no tools"
+            return self._content(message) if rules.tool_role else "no tools"
         if "tool_calls" in message and not calls and (rules.alternate or not rules.parallel):
             return "a list of calls without calls"
         if not calls:
@@ -93,7 +101,15 @@ class _Checker:
             return "no tools"
         if len(calls) > 1 and not rules.parallel:
             return "several calls in one turn"
-        return self._ids(call.get("id") for call in calls)
+        return self._content(message) or self._ids(call.get("id") for call in calls)
+
+    def _content(self, message: Raw) -> str | None:
+        content, wanted = message.get("content"), self.rules.call_content
+        if content:
+            return None if self.rules.call_text else "text next to a call"
+        if (wanted == "empty" and content is None) or (wanted == "null" and content is not None):
+            return f"content next to a call that is not {wanted}"
+        return None
 
     def _result(self, answered: object, *, checked: bool) -> str | None:
         if not self.rules.tool_role:

@@ -1,0 +1,105 @@
+"""The text of a chat template: given itself, or a file that contains it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+from brim.errors import InputError
+
+FILE_SUFFIXES: Final = (".jinja", ".jinja2", ".j2", ".json", ".gguf", ".txt")
+_GGUF_KEY: Final = "tokenizer.chat_template"
+_MAX_KEYS: Final = 10_000
+_MAX_TEXT: Final = 10_000_000
+_NUMBERS: Final = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+"""The types of numbers in a GGUF file, as codes of `struct`."""
+_TEXT, _ARRAY = 8, 9
+
+
+def is_template(given: str) -> bool:
+    """Whether a value is the text of a template or the path of a file, not the name of rules."""
+    return "{%" in given or "{{" in given or given.lower().endswith(FILE_SUFFIXES)
+
+
+def read_template(given: str) -> str:
+    """Return the text of a template; raise `InputError` if the file has none.
+
+    A file is a Jinja template, a `tokenizer_config.json`, or a model in GGUF format.
+    """
+    if "{%" in given or "{{" in given:
+        return given
+    path = Path(given).expanduser()
+    try:
+        text = _read_gguf(path) if path.suffix.lower() == ".gguf" else _read_text(path)
+    except (OSError, ValueError, struct.error) as error:
+        raise InputError(f"Cannot read the chat template: {path}. {error}") from None
+    if text is None:
+        raise InputError(f"The file has no chat template: {path}.")
+    return text
+
+
+def _read_text(path: Path) -> str | None:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix.lower() != ".json":
+        return text
+    found = json.loads(text)
+    template = found.get("chat_template") if isinstance(found, Mapping) else None
+    if isinstance(template, list):  # several templates by name
+        named = {each.get("name"): each.get("template") for each in template}
+        template = named.get("tool_use", named.get("default"))
+    return template if isinstance(template, str) else None
+
+
+def _read_gguf(path: Path) -> str | None:
+    """Return the chat template in the metadata of a GGUF file."""
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ValueError("It is not a GGUF file.")
+        _, _, keys = _unpack(file, "IQQ")
+        for _ in range(min(keys, _MAX_KEYS)):
+            name, kind = _read_string(file), _unpack(file, "I")[0]
+            value = _read_value(file, kind)
+            if name == _GGUF_KEY:
+                return str(value)
+    return None
+
+
+def _read_value(file: IO[bytes], kind: int) -> Any:
+    """Return a value; None for an array, which is skipped."""
+    if kind == _TEXT:
+        return _read_string(file)
+    if kind != _ARRAY:
+        return _unpack(file, _NUMBERS.get(kind, "?"))[0]
+    item, length = _unpack(file, "IQ")
+    if item in _NUMBERS:
+        file.seek(length * struct.calcsize(_NUMBERS[item]), 1)
+        return None
+    for _ in range(length):
+        _read_value(file, item)
+    return None
+
+
+def _read_string(file: IO[bytes]) -> str:
+    length = _unpack(file, "Q")[0]
+    if length > _MAX_TEXT:
+        raise ValueError("It is damaged.")
+    return file.read(length).decode("utf-8", "replace")
+
+
+def _unpack(file: IO[bytes], codes: str) -> tuple[Any, ...]:
+    return struct.unpack(f"<{codes}", file.read(struct.calcsize(f"<{codes}")))
