@@ -54,6 +54,7 @@ check: $(VENV)/.lint
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 	@$(VENV)/bin/lint-imports --no-cache
+	@$(PY) scripts/check_imports.py
 	@$(PY) scripts/check_style.py
 
 fix: $(VENV)/.lint

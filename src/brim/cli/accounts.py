@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from brim.cli.main import load_config
+from brim.cli.options import load_config
 from brim.errors import InputError
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, scope_parts, to_dollars
 from brim.gateway.accounts.keys import no_active_key_error

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from brim.cli.main import load_config, main, number_option, print_notices
+from brim.cli.main import main
+from brim.cli.options import load_config, number_option, print_notices
 from brim.errors import InputError, StoreError
 
 if TYPE_CHECKING:

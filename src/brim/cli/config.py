@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from brim.cli.main import FILE_PATH, main, print_notices, reject_group_options
+from brim.cli.main import main
+from brim.cli.options import FILE_PATH, print_notices, reject_group_options
 from brim.errors import InputError
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from brim.cli.main import main, store_option, terminal_width
+from brim.cli.main import main
+from brim.cli.options import store_option, terminal_width
 from brim.errors import InputError
 
 if TYPE_CHECKING:

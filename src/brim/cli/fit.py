@@ -15,7 +15,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from brim.cli.files import InputFile, dump_json, parse_json, write_file
-from brim.cli.main import FILE, FILE_PATH, main, number_option, terminal_width
+from brim.cli.main import main
+from brim.cli.options import FILE, FILE_PATH, number_option, terminal_width
 from brim.errors import ContextOverflowError
 from brim.fitting.plan import get_overflow_plan
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from brim.cli.main import main, store_option, terminal_width
+from brim.cli.main import main
+from brim.cli.options import store_option, terminal_width
 
 if TYPE_CHECKING:
     from brim.cli.accounts import AccountSnapshot, StoreLocation

@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from brim.cli.main import FILE_PATH, main, number_option, reject_group_options
+from brim.cli.main import main
+from brim.cli.options import FILE_PATH, number_option, reject_group_options
 
 if TYPE_CHECKING:
     from brim.providers.local import LocalServer

@@ -1,35 +1,28 @@
-"""The `brim` command and `brim resume`, which start the shell; and what all commands share."""
+"""The `brim` command and `brim resume`, which start the shell."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
-from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from brim import __version__
+from brim.cli.options import FILE, number_option, reject_group_options, require_packages
 from brim.errors import (
     AccountStoreError,
     BrimError,
     BudgetError,
     ContextOverflowError,
-    InputError,
     InvalidResponseError,
     ProviderError,
     SpendingCapError,
 )
-
-if TYPE_CHECKING:
-    from brim.config import LoadedConfig
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 EXIT_CODES: Final[Mapping[type[BaseException], int]] = {
     ContextOverflowError: 3,
@@ -45,27 +38,13 @@ EXIT_CODES: Final[Mapping[type[BaseException], int]] = {
 """Exit codes by exception; the first match counts. 130 and 141 are what a shell reports for a
 program that was interrupted or whose output was closed."""
 
-FILE: Final = "brim.file"
-"""Key of the context's metadata for the file that a command reads."""
-FILE_PATH: Final = click.Path(path_type=Path)
 SHELL_PACKAGES: Final = "prompt_toolkit rich httptools tree_sitter tree_sitter_bash pathspec"
 
-store_option = click.option(
-    "--store",
-    metavar="ADDRESS",
-    help="Account store of the gateway, if it is not gateway.store: a file, or a PostgreSQL or "
-    "Redis URL.",
-)
 yes_option = click.option(
     "--yes",
     is_flag=True,
     help="Run proposed commands without confirmation, except destructive ones.",
 )
-
-
-def number_option(*names: str, least: int = 1, **settings: Any) -> Callable[[Command], Command]:
-    """Return an option that takes a whole number."""
-    return click.option(*names, type=click.IntRange(least), metavar="N", **settings)
 
 
 class CommandGroup(click.Group):
@@ -176,7 +155,7 @@ def _start_shell(
     """Start the shell, or execute piped lines."""
     require_packages("shell", SHELL_PACKAGES.split())
     from brim import config
-    from brim.cli.doctor import check_account_store
+    from brim.cli.store_check import check_account_store
     from brim.shell.main import open_shell
     from brim.shell.state import StartOptions
 
@@ -191,43 +170,3 @@ def _start_shell(
     )
     if not open_shell(options, loaded, os.environ):
         context.exit(1)
-
-
-# Shared by the commands
-
-
-def reject_group_options(context: click.Context, *given: object) -> None:
-    """Raise UsageError if options of a group were given together with a command of it."""
-    if context.invoked_subcommand is not None and any(given):
-        command = f"{context.command_path} {context.invoked_subcommand}"
-        raise click.UsageError(f"Options must follow the command: {command} ...")
-
-
-def require_packages(extra: str, packages: Iterable[str]) -> None:
-    """Raise InputError if a package of an extra is missing."""
-    if missing := [name for name in packages if find_spec(name) is None]:
-        raise InputError(
-            f"The {extra} needs missing packages: {', '.join(missing)}. "
-            f"Run: pip install 'brim[{extra}]'"
-        )
-
-
-def load_config(flags: Mapping[str, object] = MappingProxyType({})) -> LoadedConfig:
-    """Return the configuration for the current folder, and print its notices."""
-    from brim import config
-
-    loaded = config.discover(folder=Path.cwd(), environment=os.environ, flags=flags)
-    print_notices(loaded.notices)
-    return loaded
-
-
-def print_notices(notices: Iterable[str]) -> None:
-    for notice in notices:
-        click.echo(f"brim: {notice}", err=True)
-
-
-def terminal_width(stream: IO[str]) -> int | None:
-    """Return the columns of a terminal; None if the stream is not a terminal."""
-    with suppress(OSError):
-        return os.get_terminal_size(stream.fileno()).columns or None
-    return None

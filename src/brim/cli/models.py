@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from brim.cli.main import main, terminal_width
+from brim.cli.main import main
+from brim.cli.options import terminal_width
 from brim.errors import InputError
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from brim.cli.main import load_config, main, number_option, require_packages, terminal_width
+from brim.cli.main import main
+from brim.cli.options import load_config, number_option, require_packages, terminal_width
 
 if TYPE_CHECKING:
     from brim.config import Config, UpstreamConfig

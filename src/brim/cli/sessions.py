@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from brim.cli.main import main, number_option, terminal_width
+from brim.cli.main import main
+from brim.cli.options import number_option, terminal_width
 
 if TYPE_CHECKING:
     from brim.storage import ConversationStore

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -419,10 +420,8 @@ class Transport:
 
 def default_headers(endpoint: Endpoint) -> dict[str, str]:
     """Return the headers of every request; the endpoint's own override the defaults."""
-    from brim import __version__
-
     found = {
-        "User-Agent": f"brim/{__version__}",
+        "User-Agent": f"brim/{version('brim')}",
         "Accept": "application/json, text/event-stream",
         "Accept-Encoding": "gzip, deflate",
     }

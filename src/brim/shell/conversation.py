@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.errors import InputError, StoreError
 from brim.providers.summarizers import with_timeout
-from brim.session.session import get_driver
-from brim.session.summaries import run_with_summarizer
-from brim.storage import ConversationEvent, ConversationState, replay_events
-
-if TYPE_CHECKING:
-    from brim.session.composer_state import Compaction
-    from brim.session.driver import SessionDriver
-    from brim.session.session import Session
-    from brim.session.summaries import Summarizer
-    from brim.storage import ConversationStore
+from brim.session.composer_state import Compaction
+from brim.session.driver import SessionDriver
+from brim.session.session import Session, get_driver
+from brim.session.summaries import Summarizer, run_with_summarizer
+from brim.storage import ConversationEvent, ConversationState, ConversationStore, replay_events
 
 NO_RESULT: Final = "[brim] No result: the shell ended before the call finished."
 FROM_BRIM: Final = "_brim"

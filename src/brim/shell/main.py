@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from brim.config import LoadedConfig
 from brim.errors import BrimError
 from brim.shell import commands
 from brim.shell.chat import ask
 from brim.shell.conversation import INCOMPLETE
+from brim.shell.input.classify import Classification
 from brim.shell.input.completer import ShellCompleter
 from brim.shell.input.prompt import LinePrompt
 from brim.shell.mcp import McpServers
-from brim.shell.mcp.tools import ToolOffers
+from brim.shell.mcp.servers import ToolOffers
 from brim.shell.model_clients import ModelClients
 from brim.shell.project_tree import ProjectFiles, find_root
 from brim.shell.prompt_state import PromptState
@@ -33,17 +35,10 @@ from brim.shell.session_setup import (
     preload_model,
     read_tree,
 )
-from brim.shell.state import Approvals, Secrets, Shell, ShellStorage
+from brim.shell.state import Approvals, Secrets, Shell, ShellStorage, StartOptions
 from brim.shell.terminal import UserShell
 from brim.shell.terminal.typeahead import text_from_keys
 from brim.storage import ConversationStore, Database, FactStore, SpendLog, state_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from brim.config import LoadedConfig
-    from brim.shell.input.classify import Classification
-    from brim.shell.state import StartOptions
 
 HISTORY: Final = "history"
 ERROR_LOG: Final = "errors.log"

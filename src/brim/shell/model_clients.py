@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from brim.config import Config, ModelConfig
+from brim.config import Config, ModelConfig, RoutingConfig
 from brim.fitting.profile import ModelProfile
+from brim.providers.client import Client
 from brim.providers.errors import choose_fallback
 from brim.providers.from_config import LOCAL, ModelChoice, choose_model, open_client, server_name
 from brim.session.driver import ASSUMED_WINDOW
+from brim.session.ledger import Ledger
 from brim.session.session import Session, get_driver
-from brim.session.summaries import build_summary_messages
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from brim.config import ModelConfig, RoutingConfig
-    from brim.providers.client import Client
-    from brim.session.ledger import Ledger
-    from brim.session.summaries import Summarizer, Turn
+from brim.session.summaries import Summarizer, Turn, build_summary_messages
 
 
 class ModelClients:

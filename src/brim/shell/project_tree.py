@@ -16,12 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pathspec import GitIgnoreSpec
 
 from brim.errors import InputError
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 MAX_ENTRIES: Final = 20_000
 """Entries to read, including ignored ones."""

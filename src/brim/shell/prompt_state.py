@@ -5,26 +5,22 @@ Both are computed without waiting for anything; slow work runs in the background
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from brim.config import home_as_tilde
 from brim.shell import commands
-from brim.shell.input.classify import KnownNames, classify
+from brim.shell.input.classify import Classification, KnownNames, classify
 from brim.shell.input.completer import ProgramNames
 from brim.shell.render.status import TEMPLATE, Status, check_template, render_status
+from brim.shell.state import Shell
 from brim.shell.terminal.dialects import SH_NAMES
+from brim.tokens import Counter
 from brim.wire import openai_chat
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from prompt_toolkit.formatted_text import StyleAndTextTuples
-
-    from brim.shell.input.classify import Classification
-    from brim.shell.state import Shell
-    from brim.tokens import Counter
 
 BUILTINS: Final = frozenset(f"{SH_NAMES} dirs history popd pushd source time".split())
 """Builtins to assume until the user's shell has listed its own."""

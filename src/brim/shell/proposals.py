@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.text import Text
 
 from brim.errors import BrimError, InputError
 from brim.shell.approval.allow_rules import AllowRules, suggest_prefix
 from brim.shell.render.sanitize import sanitize
-from brim.shell.risk import assess
+from brim.shell.render.screen import Answer
+from brim.shell.risk import Assessment, assess
 from brim.shell.run_command import run
-
-if TYPE_CHECKING:
-    from brim.shell.render.screen import Answer
-    from brim.shell.risk import Assessment
-    from brim.shell.sandbox import Sandbox
-    from brim.shell.state import Shell
+from brim.shell.sandbox import Sandbox
+from brim.shell.state import Shell
 
 PREFIX: Final = "CMD: "
 

@@ -6,15 +6,13 @@ import os
 import shlex
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brim.config import home_as_tilde
 from brim.session.session import OUTPUT_SHARE
-
-if TYPE_CHECKING:
-    from brim.shell.sandbox import Sandbox
-    from brim.shell.state import Shell
-    from brim.shell.terminal import CommandResult
+from brim.shell.sandbox import Sandbox
+from brim.shell.state import Shell
+from brim.shell.terminal import CommandResult
 
 NO_OUTPUT: Final = "(no output)"
 SHELL_ENDED: Final = "\n[The shell ended. The next command runs in a new one.]"

@@ -5,25 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.errors import InputError, StoreError
+from brim.fitting.profile import ModelProfile
+from brim.models.pricing import SpendingTotal
 from brim.providers.from_config import session_settings
 from brim.session.ledger import DailyCap
 from brim.session.session import Session, get_driver
 from brim.session.summaries import CHARS_PER_TOKEN
 from brim.session.system_prompt import format_facts
 from brim.shell.conversation import SavedConversation, resume_conversation
+from brim.shell.mcp.tools import ModelKey
+from brim.shell.model_clients import ModelClients
 from brim.shell.proposals import DEFAULT_PROMPT, RULE, TOOLS_RULE
-from brim.shell.state import FITTING_CHOICE
-
-if TYPE_CHECKING:
-    from brim.fitting.profile import ModelProfile
-    from brim.models.pricing import SpendingTotal
-    from brim.shell.mcp.tools import ModelKey
-    from brim.shell.model_clients import ModelClients
-    from brim.shell.state import Shell
-    from brim.storage import ConversationStore
+from brim.shell.state import FITTING_CHOICE, Shell
+from brim.storage import ConversationStore
 
 BLOCK_SHARE: Final = 0.15
 """Share of the limit that the facts, and the project's files, may take."""

@@ -19,33 +19,27 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from brim.config import Config, LoadedConfig
 from brim.errors import BrimError, BudgetError, InputError
-from brim.session.driver import ASSUMED_WINDOW
+from brim.fitting.budget import Budget
+from brim.session.driver import ASSUMED_WINDOW, SessionDriver
+from brim.session.session import Session
+from brim.session.system_prompt import Fact
 from brim.shell.approval.allow_rules import AllowRules
-from brim.shell.approval.secret_masker import Masker, find_secret_variables
+from brim.shell.approval.secret_masker import MaskedText, Masker, find_secret_variables
 from brim.shell.background import Background
+from brim.shell.conversation import SavedConversation
 from brim.shell.input.classify import Classification
-from brim.shell.model_clients import Route
-from brim.storage import ConversationEvent
-
-if TYPE_CHECKING:
-    from brim.config import Config, LoadedConfig
-    from brim.fitting.budget import Budget
-    from brim.session.driver import SessionDriver
-    from brim.session.session import Session
-    from brim.session.system_prompt import Fact
-    from brim.shell.approval.secret_masker import MaskedText
-    from brim.shell.conversation import SavedConversation
-    from brim.shell.mcp.tools import ToolOffers
-    from brim.shell.model_clients import ModelClients
-    from brim.shell.project_tree import ProjectFiles
-    from brim.shell.render.screen import Screen
-    from brim.shell.sandbox import Sandbox
-    from brim.shell.setup.doctor import ExtraCheck
-    from brim.shell.terminal import UserShell
-    from brim.storage import ConversationStore, FactStore, SpendLog
+from brim.shell.mcp.servers import ToolOffers
+from brim.shell.model_clients import ModelClients, Route
+from brim.shell.project_tree import ProjectFiles
+from brim.shell.render.screen import Screen
+from brim.shell.sandbox import Sandbox
+from brim.shell.setup.doctor import ExtraCheck
+from brim.shell.terminal import UserShell
+from brim.storage import ConversationEvent, ConversationStore, FactStore, SpendLog
 
 FITTING_CHOICE = "fitting"
 """Name of the saved choice whether fitting is on."""

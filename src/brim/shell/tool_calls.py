@@ -6,19 +6,16 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.text import Text
 
-from brim.shell.mcp.tools import ToolResult
+from brim.messages import Call
+from brim.shell.mcp.tools import Tool, ToolResult
 from brim.shell.proposals import assess_risk
 from brim.shell.render.sanitize import sanitize
-
-if TYPE_CHECKING:
-    from brim.messages import Call
-    from brim.shell.mcp.tools import Tool
-    from brim.shell.render.screen import Answer
-    from brim.shell.state import Shell
+from brim.shell.render.screen import Answer
+from brim.shell.state import Shell
 
 SKIPPED: Final = ToolResult("[brim] The user skipped this call.", is_error=True)
 STOPPED: Final = ToolResult("[brim] The user stopped this call.", is_error=True)

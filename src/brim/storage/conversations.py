@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,14 +23,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.errors import StoreError
-
-if TYPE_CHECKING:
-    import sqlite3
-
-    from brim.storage.database import Database
+from brim.storage.database import Database
 
 TITLE_LENGTH: Final = 72
 """Characters of the first message that are used as the title."""

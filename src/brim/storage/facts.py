@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brim.errors import InputError
 from brim.session.system_prompt import Fact
-
-if TYPE_CHECKING:
-    from brim.storage.database import Database
+from brim.storage.database import Database
 
 
 class FactStore:

@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from sqlite3 import Row
+from typing import Literal
 
 from brim.models.pricing import SpendingRow, SpendingTotal, Usage
-
-if TYPE_CHECKING:
-    from sqlite3 import Row
-
-    from brim.storage.database import Database
+from brim.storage.database import Database
 
 SpendKey = Literal["day", "model", "project", "category", "session"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from brim.models.catalog import NameIndex
 
 if TYPE_CHECKING:
-    from brim.tokens import Tokenizer
+    from brim.tokens.protocols import Tokenizer
 
 FALLBACK_TOKENIZER = "o200k_base"
 

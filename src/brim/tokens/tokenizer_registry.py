@@ -19,7 +19,7 @@ from brim.tokens.counter import RequestCounter
 from brim.tokens.families import FALLBACK_TOKENIZER, UNKNOWN_FAMILY, Family, families
 
 if TYPE_CHECKING:
-    from brim.tokens import Counter, Tokenizer
+    from brim.tokens.protocols import Counter, Tokenizer
 
 MAX_COUNTERS = 1_000
 """Counters to keep; more mean that a caller invents names."""

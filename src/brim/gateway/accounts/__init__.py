@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from brim.config import home_as_tilde
 from brim.errors import InputError
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from brim.gateway.accounts.store import AccountStore
 
 DEFAULT_FILE: Final = "accounts.sqlite3"
-ESCAPING_HINT: Final = (
-    "escape special characters in the password as %XX: / is %2F, @ is %40, [ is %5B"
-)
-MAX_PORT: Final = 65_535
 _POSTGRES: Final = ("postgresql", "postgres")
 _REDIS: Final = ("redis", "rediss", "valkey", "valkeys", "unix")
 
@@ -70,16 +66,3 @@ def redact_address(address: str, folder: Path) -> str:
     except ValueError:
         return f"{address.partition('://')[0]}://…"
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def has_unescaped_delimiter(parts: SplitResult) -> bool:
-    """Return whether an unescaped / ? or # in the password ended the host: the @ comes later."""
-    return "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1
-
-
-def check_port(digits: str) -> None:
-    """Raise `InputError` if a port is out of range. Text may be a password, so it is not shown."""
-    if digits.isdecimal() and not 0 < int(digits[:9]) <= MAX_PORT:
-        raise InputError(
-            f"Invalid port in the store's URL: {digits[:9]}. Ports range from 1 to {MAX_PORT}."
-        )

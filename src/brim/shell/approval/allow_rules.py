@@ -13,12 +13,11 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from tree_sitter import Node
 
 from brim.errors import InputError
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 LONGEST: Final = 10_000
 """Maximum length of a command line that a rule can allow."""

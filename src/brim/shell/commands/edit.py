@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rich.console import RenderableType
 
 from brim.errors import BrimError, InputError
 from brim.session.session import COMPACT_SHARE
@@ -10,12 +10,7 @@ from brim.shell.chat import ask_again
 from brim.shell.commands.meta_command import command, parse_number
 from brim.shell.goal_mode import pursue
 from brim.shell.session_setup import preload_model
-from brim.shell.state import FITTING_CHOICE
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from brim.shell.state import Shell
+from brim.shell.state import FITTING_CHOICE, Shell
 
 
 @command("[NAME]", arguments=lambda shell: shell.models.names)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from brim.config import DEFAULT, format_value, home_as_tilde, redact
 from brim.errors import BrimError, BudgetError
+from brim.fitting.profile import ModelProfile
 from brim.providers.from_config import NO_MODEL, create_short_view, request_options
 from brim.session.session import Session, get_driver
 from brim.shell.commands.meta_command import Overview, command, find, parse_number
@@ -22,12 +22,7 @@ from brim.shell.render.context import build_report, to_json
 from brim.shell.render.context_view import ContextView
 from brim.shell.render.sanitize import sanitize
 from brim.shell.session_setup import system_prompt
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from brim.fitting.profile import ModelProfile
-    from brim.shell.state import Shell
+from brim.shell.state import Shell
 
 SIGNS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
 NO_MESSAGE = "…"

@@ -6,8 +6,8 @@ import json
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -25,11 +25,7 @@ from brim.shell.session_setup import (
     show_tree,
     switch_conversation,
 )
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from brim.shell.state import Shell
+from brim.shell.state import Shell
 
 KIND = "fact"
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from brim.errors import ConnectionFailedError, InputError
 from brim.shell.mcp.mcp_server import McpServer
-from brim.shell.mcp.tools import Tool, ToolResult
+from brim.shell.mcp.tools import ModelKey, Size, Tool, ToolOffer, ToolResult, choose_tools
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,3 +138,29 @@ class McpServers:
 
 async def _close_all(servers: Sequence[McpServer]) -> None:
     await asyncio.gather(*(server.close() for server in servers))
+
+
+class ToolOffers:
+    """The MCP servers, and which of their tools each model is offered.
+
+    An offer does not change while the tools stay the same, even if the limit of the model moves:
+    definitions are at the beginning of a request, which should stay cacheable.
+    """
+
+    def __init__(self, servers: McpServers) -> None:
+        self.servers = servers
+        self.current: ToolOffer | None = None
+        """The offer of the next request; None until a server is connected."""
+        self._offers: dict[ModelKey, ToolOffer] = {}
+        self._tools: tuple[Tool, ...] = ()
+
+    def choose(self, model: ModelKey, *, room: int, size: Size) -> bool:
+        """Choose the offer for a model; return whether it differs from the current one."""
+        tools = self.servers.tools
+        if tools != self._tools:
+            self._offers.clear()
+            self._tools = tools
+        if model not in self._offers:
+            self._offers[model] = choose_tools(tools, room=room, size=size)
+        before, self.current = self.current, self._offers[model]
+        return self.current is not before

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock
     from mcp.types import Tool as ListedTool
 
-    from brim.shell.mcp.servers import McpServers
 
 LONGEST_NAME: Final = 64
 
@@ -136,32 +135,6 @@ class ToolOffer:
         for tool in self.offered:
             found.setdefault(tool.server, []).append(tool.definition)
         return {**found}
-
-
-class ToolOffers:
-    """The MCP servers, and which of their tools each model is offered.
-
-    An offer does not change while the tools stay the same, even if the limit of the model moves:
-    definitions are at the beginning of a request, which should stay cacheable.
-    """
-
-    def __init__(self, servers: McpServers) -> None:
-        self.servers = servers
-        self.current: ToolOffer | None = None
-        """The offer of the next request; None until a server is connected."""
-        self._offers: dict[ModelKey, ToolOffer] = {}
-        self._tools: tuple[Tool, ...] = ()
-
-    def choose(self, model: ModelKey, *, room: int, size: Size) -> bool:
-        """Choose the offer for a model; return whether it differs from the current one."""
-        tools = self.servers.tools
-        if tools != self._tools:
-            self._offers.clear()
-            self._tools = tools
-        if model not in self._offers:
-            self._offers[model] = choose_tools(tools, room=room, size=size)
-        before, self.current = self.current, self._offers[model]
-        return self.current is not before
 
 
 def choose_tools(tools: Sequence[Tool], *, room: int, size: Size) -> ToolOffer:

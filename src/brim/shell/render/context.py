@@ -13,19 +13,15 @@ from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from brim.fitting.plan import Plan
 from brim.messages import Message
-from brim.models.pricing import MILLION
-from brim.session.session import get_driver
+from brim.models.pricing import MILLION, Price
+from brim.session.session import Session, get_driver
 from brim.session.system_prompt import BLOCK_SEPARATOR
 from brim.tables import apportion
-
-if TYPE_CHECKING:
-    from brim.fitting.plan import Plan
-    from brim.models.pricing import Price
-    from brim.session.session import Session
-    from brim.tokens import Counter
+from brim.tokens import Counter
 
 SENT_ROWS: Final = (
     *("system", "background", "project", "summary", "goal", "tools"),

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from brim.models.pricing import format_dollars
+from brim.shell.render.context import ContextReport, ContextRow
 from brim.shell.render.sanitize import sanitize
 from brim.shell.render.styled_table import StyledTable
 from brim.tables import apportion, color_of_fill
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
-
-    from brim.shell.render.context import ContextReport, ContextRow
 
 MAX_WIDTH: Final = 100
 MIN_COMMAND_WIDTH: Final = 12

@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from brim.models.pricing import format_dollars
-from brim.session.ledger import format_spending_cells
+from brim.models.pricing import SpendingTotal, format_dollars
+from brim.session.ledger import Ledger, format_spending_cells
+from brim.session.request_log import LoggedRequest, RequestLog
 from brim.shell.render.sanitize import sanitize
 from brim.shell.render.styled_table import StyledTable
 from brim.tables import color_of_fill
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from brim.models.pricing import SpendingTotal
-    from brim.session.ledger import Ledger
-    from brim.session.request_log import LoggedRequest, RequestLog
 
 MAX_ENTRIES: Final = 20
 """Requests to list, the newest last."""

@@ -8,21 +8,19 @@ dropped together with its gap.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from brim.errors import InputError
 from brim.models.pricing import format_dollars
 from brim.shell.render.sanitize import sanitize
 from brim.tables import color_of_fill, draw_bar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 TEMPLATE: Final = (
     "{model} {bar} {ctx_used}/{ctx_limit} ({ctx_percent}) · {cost} · {cwd} · {route} · {goal}"

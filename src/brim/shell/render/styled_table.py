@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
 from brim.tables import GAP, choose_columns
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
 
 
 @dataclass(frozen=True, slots=True)

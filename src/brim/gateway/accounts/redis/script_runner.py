@@ -23,7 +23,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 from redis.asyncio.connection import AbstractConnection
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError
-from brim.gateway.accounts import ESCAPING_HINT, check_port, has_unescaped_delimiter
+from brim.gateway.accounts.addresses import ESCAPING_HINT, check_port, has_unescaped_delimiter
 from brim.gateway.accounts.caps import PERIODS
 
 try:
