@@ -18,6 +18,7 @@ from brim.providers.local import LocalServer
 from brim.session.ledger import SpendingLimits
 from brim.session.session import get_driver
 from brim.storage.calibration_store import CalibrationStore
+from brim.testing import ScriptedServer
 from brim.wire.formats import FormatName
 from tests.support.fixtures import LlamaWith
 from tests.support.providers.scripted import Scripted, run, serving
@@ -362,6 +363,33 @@ def test_a_client_counts_texts_and_messages(learned: CalibrationStore) -> None:
             assert len(server.asked) == asked
 
     run(trying())
+
+
+def test_max_tokens_is_lowered_only_after_the_server_has_counted(
+    learned: CalibrationStore,
+) -> None:
+    with (
+        ScriptedServer("Yes.", window=1_000, like="llama.cpp") as server,
+        brim.Client(server.url, calibration_store=learned) as client,
+    ):
+        chat = brim.Session("somebodys-model", reply=100)
+        chat.user("word " * 550)
+        request = client.request(chat, max_tokens=300)
+        assert request["max_tokens"] == 300
+        assert request.plan.server_tokens == server.count_requests[-1].tokens
+        assert client.request(chat, max_tokens=500)["max_tokens"] == 1_000 - request.plan.size
+
+
+def test_a_lone_surrogate_is_replaced_when_it_is_sent(learned: CalibrationStore) -> None:
+    with (
+        ScriptedServer("Yes.") as server,
+        brim.Client(server.url, calibration_store=learned) as client,
+    ):
+        chat = brim.Session("gpt-4o")
+        chat.user("cut \ud83d")
+        client.send(chat)
+        assert server.requests[-1].body["messages"][-1]["content"] == "cut \ufffd"
+        assert b"\\ud83d" not in server.requests[-1].raw
 
 
 def test_a_server_that_cuts_silently_is_found_out(learned: CalibrationStore) -> None:

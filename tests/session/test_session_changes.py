@@ -391,3 +391,14 @@ def test_tokens_and_room_never_raise() -> None:
     assert chat.tokens > 100
     assert chat.room == 0
     assert len(chat) == 4
+
+
+def test_tools_that_are_nested_too_deeply_are_an_input_error() -> None:
+    schema: dict[str, object] = {}
+    for _ in range(2_000):
+        schema = {"properties": {"a": schema}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    with pytest.raises(brim.InputError, match="nested too deeply"):
+        brim.Session("gpt-4o", tools=[tool])
+    with pytest.raises(brim.InputError, match="not valid JSON"):
+        brim.fit([{"role": "user", "content": "Hi"}], model="gpt-4o", tools=[tool])

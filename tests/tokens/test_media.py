@@ -62,8 +62,9 @@ def test_images_count_by_the_providers_formula(
 
 @pytest.mark.parametrize(
     ("model", "cap"),
-    [("gpt-4o", 1_445), ("claude-opus-4-1", 1_568), ("claude-opus-5", 4_784), ("unknown", 1_000)],
-)
+    [("gpt-4o", 1_445), ("claude-opus-4-1", 1_568), ("claude-opus-5", 4_784), ("unknown", 1_000),
+     ("qwen3-32b", 1_000), ("qwen3-vl-8b", 16_384), ("qwen2.5-vl-7b", 16_384)],
+)  # fmt: skip
 def test_an_image_of_unknown_size_counts_as_the_cap(model: str, cap: int) -> None:
     assert tokens(model, Media("image")) == cap
 

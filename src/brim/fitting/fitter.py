@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from brim.fitting.plan import Request
 from brim.fitting.planner import Planner
 from brim.fitting.prefix_cache import CachedConversation, ConversationKey, encode_values
-from brim.wire.body_parts import check_depth
+from brim.wire.body_parts import copy_input
 from brim.wire.formats import CHAT, BodyFormat, lower_reply_limit, read_tools
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
@@ -52,7 +52,7 @@ class Fitter:
         encoded = _encode_body(body, format, tools)
         conversation = self._find_conversation(body, format, tools, encoded)
         if encoded is None:
-            check_depth(body.get(format.messages_key))
+            copy_input(body.get(format.messages_key))
         return ParsedBody(self, body, format, conversation, encoded, format.is_fittable(body))
 
     def _find_conversation(

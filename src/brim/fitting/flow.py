@@ -202,6 +202,17 @@ def _count(plan: Plan, build: BuildBody) -> Generator[CountJob, int | None, Plan
     return None if tokens is None else replace(plan, server_tokens=tokens)
 
 
+def confirm_reply(
+    plan: Plan, build: BuildBody, count: CountMode, reply_limit: int | None
+) -> PlanFlow:
+    """Return the plan with the server's count if a reply of that length may fit only by it."""
+    is_known = count == "off" or plan.server_tokens is not None or is_certain(plan)
+    if reply_limit is None or reply_limit <= plan.reply_room or is_known:
+        return plan
+    counted = yield from _count(plan, build)
+    return plan if counted is None or not counted.fits else counted
+
+
 def is_certain(plan: Plan) -> bool:
     """Return whether the plan's count is the server's: exact, and nothing is added to it."""
     return plan.exact and not plan.budget.margin

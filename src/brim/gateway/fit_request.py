@@ -9,13 +9,21 @@ from typing import Any, Final, NamedTuple
 
 from brim.fitting.feedback import is_text
 from brim.fitting.fitter import Fitter, ParsedBody
-from brim.fitting.flow import CountJob, CountMode, Measurement, PlanFlow, is_certain, plan_request
+from brim.fitting.flow import (
+    CountJob,
+    CountMode,
+    Measurement,
+    PlanFlow,
+    confirm_reply,
+    is_certain,
+    plan_request,
+)
 from brim.fitting.plan import Plan, count_since_trim
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
 from brim.gateway.cost_fields import has_duplicate_fields
 from brim.wire import openai_responses, to_anthropic
-from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat, read_tools
+from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat, find_reply_limit, read_tools
 
 CLIENT_TOOL_TYPES: Final = frozenset((None, "function", "custom"))
 """Types of tools that the client runs and whose definitions are in the body."""
@@ -53,7 +61,7 @@ class RequestFit:
             parsed = self._parsed = self._fitter.parse(request.body, request.format)
             if self._measurement is None and self._count != "always":
                 plan = parsed.plan_untrimmed()
-                if plan is not None:  # nearly always
+                if plan is not None and self._has_reply_room(plan):  # nearly always
                     return self._finish(parsed, plan)
         if self._flow is None:
             self._flow = _plan_body(parsed, self._count, self._measurement)
@@ -61,6 +69,10 @@ class RequestFit:
             return self._flow.send(tokens)
         except StopIteration as done:
             return self._finish(parsed, done.value)
+
+    def _has_reply_room(self, plan: Plan) -> bool:
+        limit = find_reply_limit(self._request.body, self._request.format)
+        return limit is None or limit <= plan.reply_room
 
     def _finish(self, parsed: ParsedBody, plan: Plan) -> FittedRequest:
         if plan.exact and not is_certain(plan):
@@ -84,11 +96,11 @@ def _plan_body(parsed: ParsedBody, count: CountMode, measurement: Measurement | 
         return parsed.plan()
     if parsed.fitter.policy is OFF:
         return planner.plan_all()
-    return (
-        yield from plan_request(
-            planner, parsed.apply_template, count=count, measurement=measurement, continues=False
-        )
+    plan = yield from plan_request(
+        planner, parsed.apply_template, count=count, measurement=measurement, continues=False
     )
+    limit = find_reply_limit(parsed.body, parsed.format)
+    return (yield from confirm_reply(plan, parsed.apply_template, count, limit))
 
 
 class ClientRequest(NamedTuple):

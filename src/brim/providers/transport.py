@@ -447,14 +447,15 @@ def credential_headers(endpoint: Endpoint) -> dict[str, str]:
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:
-    """Encode a body as JSON; a lone surrogate, which UTF-8 cannot represent, is escaped."""
-    compact = (",", ":")
+    """Encode a body as JSON; a lone surrogate, which servers reject, becomes U+FFFD."""
     try:
-        return json.dumps(dict(body), ensure_ascii=False, separators=compact).encode()
-    except UnicodeEncodeError:
-        return json.dumps(dict(body), separators=compact).encode()
+        text = json.dumps(dict(body), ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"The request cannot be encoded as JSON: {error}") from None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def retry_delay(error: ProviderError, attempt: int) -> float | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import BudgetError, InputError
 from brim.fitting.clip import clip
+from brim.fitting.flow import confirm_reply
 from brim.fitting.plan import Request
 from brim.fitting.policies import POLICIES, resolve_policy
 from brim.session import validation
@@ -27,7 +28,7 @@ from brim.session.request_log import LoggedRequest, RequestLog
 from brim.session.short_view import ShortView
 from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat
-from brim.wire.body_parts import copy_json
+from brim.wire.body_parts import copy_input, copy_json
 from brim.wire.notes import entry_mark
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class SessionDriver:
             self.prompt.base = "\n\n".join(view.words)
             self.prompt.role = str(message["role"])
             return
-        self._add_turn(copy_json(message), view)
+        self._add_turn(copy_input(message), view)
 
     def _add_turn(self, turn: Turn, view: Message) -> None:
         self.turns.append(turn)
@@ -212,6 +213,8 @@ class SessionDriver:
             plan = yield from self.composer.plan_turns(turns, builder, count)
         else:
             plan, builder = yield from self.composer.compose(create_builder, count)
+        limit, build = builder.find_reply_limit(settings.options), partial(builder.build, turns)
+        plan = yield from confirm_reply(plan, build, count, limit)
         body = builder.build(turns, plan)
         if self.ledger.is_capped:
             self._check_caps(plan, builder.find_reply_limit(body) or plan.budget.reply)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from brim.fitting.plan import count_since_trim
 from brim.wire import openai_chat, to_anthropic
 from brim.wire.body_parts import copy_json
-from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, BodyFormat, FormatName, lower_reply_limit
+from brim.wire.formats import (
+    ANTHROPIC,
+    CHAT,
+    FORMATS,
+    BodyFormat,
+    FormatName,
+    find_reply_limit,
+    lower_reply_limit,
+)
 from brim.wire.reply_parser import NATIVE_FIELDS
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
@@ -55,8 +63,7 @@ class RequestBuilder:
 
     def find_reply_limit(self, body: Mapping[str, Any]) -> int | None:
         """Return the reply limit of a body, or None if it has none."""
-        limits = (body.get(key) for key in self._body_format.reply_keys)
-        return max((limit for limit in limits if isinstance(limit, int)), default=None)
+        return find_reply_limit(body, self._body_format)
 
     def _build(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
         body = self._body_format.build(

@@ -16,7 +16,7 @@ from brim.session.ledger import Ledger, SpendingLimits
 from brim.session.summaries import MAX_SUMMARY_CHARS, run_with_summarizer
 from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat
-from brim.wire.body_parts import copy_json
+from brim.wire.body_parts import copy_input
 from brim.wire.formats import FORMATS, FormatName, validate_tools
 
 if TYPE_CHECKING:
@@ -392,7 +392,7 @@ def get_driver(session: Session) -> SessionDriver:
 
 
 def _copy_tools(tools: Sequence[Mapping[str, object]] | None) -> list[dict[str, Any]] | None:
-    return [copy_json(tool) for tool in validate_tools(tools) or ()] or None
+    return [copy_input(tool) for tool in validate_tools(tools) or ()] or None
 
 
 def _check_settings(format: str, summary_chars: object) -> None:

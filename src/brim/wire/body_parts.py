@@ -321,11 +321,11 @@ def copy_json(value: Any) -> Any:
     return copy_json(dict(value)) if isinstance(value, Mapping) else value
 
 
-def check_depth(value: object) -> None:
-    """Raise `InputError` if a value cannot be written as JSON because it is nested too deeply."""
+def copy_input(value: Any) -> Any:
+    """Return a deep copy of the caller's data; raise `InputError` if it is nested too deeply."""
     try:
-        copy_json(value)
+        return copy_json(value)
     except RecursionError:
         raise InputError(
-            "The messages contain themselves or are nested too deeply. Pass plain JSON data."
+            "The input contains itself or is nested too deeply. Pass plain JSON data."
         ) from None

@@ -163,6 +163,12 @@ def min_reply_tokens(body: Mapping[str, Any]) -> int:
     return max(0, budget) + 1 if isinstance(budget, int) else 0
 
 
+def find_reply_limit(body: Mapping[str, Any], format: BodyFormat) -> int | None:
+    """Return the largest number of output tokens that a body asks for, or None."""
+    limits = (body.get(key) for key in format.reply_keys)
+    return max((limit for limit in limits if isinstance(limit, int)), default=None)
+
+
 def lower_reply_limit(
     body: Mapping[str, Any], format: BodyFormat, room: int, reply: int
 ) -> Mapping[str, Any]:
