@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from brim.shell.risk.command_data import load_commands, load_patterns
+from brim.shell.risk.places import Places
 from brim.shell.risk.words import UNKNOWN, Word, plain
-
-if TYPE_CHECKING:
-    from brim.shell.risk.places import Places
 
 _GUARD_LETTERS: Final = frozenset("abdfhilnpqrstuvxzLPRTVX0123456789")
 """Letters that may share a dash with an option that makes a call harmless."""
@@ -229,7 +226,7 @@ class CommandTable:
 @cache
 def command_table() -> CommandTable:
     """Return the table; it is read once."""
-    data = tomllib.loads(files("brim.data").joinpath("commands.toml").read_text("utf-8"))
+    data = load_commands()
     destructive: dict[str, list[tuple[CommandRule, str]]] = {}
     for why, texts in data["destructive"].items():
         for name, rules in _by_program(texts).items():
@@ -240,7 +237,7 @@ def command_table() -> CommandTable:
         outputs=_by_program(data["outputs"]["rules"]),
         wrappers=_by_program(data["wrappers"]["rules"]),
         names={key: frozenset(text.split()) for key, text in data["names"].items()},
-        patterns={key: re.compile(text) for key, text in data["patterns"].items()},
+        patterns=load_patterns(),
         languages={
             name: {**entry, "language": language}
             for language, entry in data["languages"].items()

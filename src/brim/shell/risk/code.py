@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Protocol
 
 from brim.shell.risk.calls import ProgramCall, command_table, language_of
-from brim.shell.risk.places import LARGEST_READ
+from brim.shell.risk.findings import ReviewLog
+from brim.shell.risk.places import LARGEST_READ, Places
 from brim.shell.risk.words import UnreadableError, Word, is_known, parse_command, plain
-
-if TYPE_CHECKING:
-    from brim.shell.risk.review import Review
 
 _TRUSTED: Final = re.compile(
     r"\s*(?:eval\s|source\s|\.\s).*(?:\$\(|<\(|`)\s*([\w./-]+)([^;&|$`<>)]*)[)`]"
@@ -23,6 +21,20 @@ _SUFFIXES: Final = {
     ".py": "python", ".js": "node", ".mjs": "node", ".ts": "node", ".pl": "perl", ".rb": "ruby",
     ".php": "php", ".lua": "lua", ".r": "rscript",
 }  # fmt: skip
+
+
+class ReviewState(Protocol):
+    """The review that the code belongs to, which also reviews the commands inside it."""
+
+    log: ReviewLog
+    places: Places
+    whole: str
+
+    def inner(self) -> ReviewState: ...
+
+    def script(self, text: str, source: str) -> None: ...
+
+    def run(self, words: Sequence[Word], stdin: str | None, source: str) -> None: ...
 
 
 def why_inline(call: ProgramCall) -> str | None:
@@ -62,7 +74,7 @@ def _codes(call: ProgramCall, language: Mapping[str, str]) -> list[str]:
 # Shells
 
 
-def review_shell(review: Review, call: ProgramCall, source: str) -> None:
+def review_shell(review: ReviewState, call: ProgramCall, source: str) -> None:
     """Review what a shell runs: `-c`, a file, or its input."""
     texts, at = [plain(text) for text in call.texts], 0
     while at < len(texts) and (texts[at][:1] in ("-", "+") or not is_known(texts[at][:1])):
@@ -81,7 +93,7 @@ def review_shell(review: Review, call: ProgramCall, source: str) -> None:
         review.log.add(source, "runs the output of another command")
 
 
-def _review_inline(review: Review, rest: list[str], call: ProgramCall, source: str) -> None:
+def _review_inline(review: ReviewState, rest: list[str], call: ProgramCall, source: str) -> None:
     """Review `sh -c script`; what it is given can become commands in it."""
     if not rest:
         review.log.add(source, "what it runs is known only at run time")
@@ -97,7 +109,7 @@ def _review_inline(review: Review, rest: list[str], call: ProgramCall, source: s
 
 
 def review_file(
-    review: Review, word: str, call: ProgramCall, source: str, *, is_program: bool = False
+    review: ReviewState, word: str, call: ProgramCall, source: str, *, is_program: bool = False
 ) -> None:
     """Review a file that is run: it is as dangerous as its content."""
     places, name = review.places, plain(word)
@@ -120,7 +132,7 @@ def review_file(
         review.log.add(source, f"{name} can remove things ({found[0].strip()[:40]})")
 
 
-def _review_missing(review: Review, name: str, source: str) -> None:
+def _review_missing(review: ReviewState, name: str, source: str) -> None:
     """A file that is not there yet, or is no text: the same line may write it."""
     base = re.escape(name.rpartition("/")[2])
     is_mentioned = len(re.findall(rf"(?<![\w.-]){base}(?![\w.-])", review.whole)) > 1
@@ -138,7 +150,7 @@ def _is_shell_script(name: str, text: str, call: ProgramCall) -> bool:
     return not is_other and language_of(call.name) is None
 
 
-def _review_script(review: Review, text: str, name: str, source: str) -> None:
+def _review_script(review: ReviewState, text: str, name: str, source: str) -> None:
     try:
         parse_command(text.replace("\\\n", ""))
     except UnreadableError as error:
@@ -150,7 +162,7 @@ def _review_script(review: Review, text: str, name: str, source: str) -> None:
     review.inner().script(text, f"{source}: {name}")
 
 
-def review_program(review: Review, call: ProgramCall, source: str) -> None:
+def review_program(review: ReviewState, call: ProgramCall, source: str) -> None:
     """Review the files that a program runs: `source x`, `python c.py`, `make clean`, `npm test`."""
     if call.name in ("source", "."):
         for name in call.operands()[:1]:
@@ -183,7 +195,7 @@ def is_trusted_output(source: str) -> bool:
     return program in names["setters"] or is_completion
 
 
-def _review_make(review: Review, call: ProgramCall, source: str) -> None:
+def _review_make(review: ReviewState, call: ProgramCall, source: str) -> None:
     """Review the recipes that make would run."""
     named = call.value("-f", "--file", "--makefile")
     if named in ("-", "/dev/stdin"):
@@ -234,7 +246,7 @@ def make_recipes(text: str, goals: list[str]) -> Iterator[str]:
     yield from re.findall(r"\$\(shell\s+([^()]*)\)", text)
 
 
-def _review_package(review: Review, call: ProgramCall, source: str) -> None:
+def _review_package(review: ReviewState, call: ProgramCall, source: str) -> None:
     """Review the scripts of package.json that a package manager would run."""
     operands = [plain(text) for text in call.operands("-C", "--prefix", "-w", "--workspace")]
     is_run = operands[0] in ("run", "run-script") and bool(operands[1:])

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from brim.shell.risk.calls import command_table
+from brim.shell.risk.command_data import load_patterns
 from brim.shell.risk.words import display, is_known, is_pattern, plain
 
 MOST_MATCHES: Final = 64
@@ -136,11 +136,11 @@ class Places:
             return f"opens a connection to {display(word)}"
         if name.startswith(("/dev/", "/proc/", "/sys/")):
             return f"writes to the device {display(word)}"
-        if command_table().patterns["access_files"].search(name):
+        if load_patterns()["access_files"].search(name):
             return f"changes {display(word)}, which controls access or runs automatically"
         if appends:
             return None
-        if command_table().patterns["startup_files"].search(name):
+        if load_patterns()["startup_files"].search(name):
             return f"replaces {display(word)}"
         if not is_known(word) or is_pattern(word):
             return "overwrites a file that is known only at run time"
@@ -160,7 +160,7 @@ class Places:
 
 def git_runs(setting: str) -> bool:
     """Return whether git runs the value of a setting."""
-    return bool(command_table().patterns["git_runs"].search(setting))
+    return bool(load_patterns()["git_runs"].search(setting))
 
 
 def _is_plain_repository(folder: Path) -> bool:
@@ -172,7 +172,7 @@ def _is_plain_repository(folder: Path) -> bool:
     for scope, setting in zip(fields[::2], fields[1::2], strict=False):
         key = setting.partition("\n")[0]
         is_own = scope in ("local", "worktree") and key != "core.hookspath"
-        if is_own and command_table().patterns["git_runs"].search(key):
+        if is_own and load_patterns()["git_runs"].search(key):
             return False
     if hooks and any((folder / hooks.strip() / name).exists() for name in _GIT_HOOKS):
         return False
