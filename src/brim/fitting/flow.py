@@ -40,7 +40,7 @@ MAX_OVERESTIMATE: Final = 0.5
 """By at most this share an estimate is too high."""
 MIN_TOKENS_PER_BYTE: Final = 0.05
 """The fewest tokens that a byte of non-Latin text takes."""
-TRIM_MARGIN: Final = 0.08
+TRIM_MARGIN: Final = 0.06
 """By this share the messages that a trim keeps may be denser than the measured ones."""
 TEMPLATE_SLACK: Final = 16
 """Tokens that a template may add at the end of a turn."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Pass = Callable[[Draft], None]
 
-CLIP_ROUNDS: Final = (500, 40)
+CLIP_ROUNDS: Final = (1_000, 500, 250, 60)
 """The tokens that old outputs are clipped to, one round after the other."""
 _LARGEST_NOTE: Final = gap_note(1_000_000, 1_000_000_000)
 

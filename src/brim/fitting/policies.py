@@ -67,7 +67,7 @@ def steady_share(limit: int, has_finished_tasks: bool = False) -> float:
     It is higher for small limits, where every token counts, and after finished tasks: a trim that
     drops whole tasks ends far below any mark, so that a high one costs little.
     """
-    return 0.90 if has_finished_tasks else min(0.90, 0.78 + 960 / max(1, limit))
+    return 0.90 if has_finished_tasks else min(0.90, 0.70 + 2_240 / max(1, limit))
 
 
 @cache
