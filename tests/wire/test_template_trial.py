@@ -16,7 +16,7 @@ from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
 from brim.wire.template_rules import PERMISSIVE, find_rules
 from brim.wire.template_source import read_template
 from brim.wire.template_trial import (
-    FEATURES,
+    ALL_FEATURES,
     Feature,
     RenderJob,
     TemplateVerdict,
@@ -40,7 +40,6 @@ from tests.support.wire.strict_templates import (
     R1,
 )
 
-EVERYTHING = frozenset(FEATURES)
 TOOLS: list[Raw] = [{"type": "function", "function": {"name": "run", "parameters": {}}}]
 ALTERNATING = {
     "alternate": True,
@@ -88,7 +87,7 @@ def test_a_trial_needs_at_most_twenty_renderings(template: str) -> None:
         jobs.append(job)
         return render_job(renderer, job)
 
-    assert run_trial(try_template(EVERYTHING), render) is not None
+    assert run_trial(try_template(ALL_FEATURES), render) is not None
     assert len(jobs) <= 20
 
 
@@ -145,7 +144,7 @@ def test_a_verdict_covers_features_of_the_same_template() -> None:
     verdict = TemplateVerdict(PERMISSIVE, turns, "a")
     assert verdict.covers(turns, "a")
     assert not verdict.covers(turns, "b")
-    assert not verdict.covers(EVERYTHING, "a")
+    assert not verdict.covers(ALL_FEATURES, "a")
 
 
 # Rendering

@@ -32,7 +32,7 @@ class ModelProfile:
     reply: int | None = None
     tokenizer: Tokenizer | str | None = None
     template: str | None = None
-    """The name of its template rules; None: the rules of the model's family."""
+    """The caller's setting: the name of its template rules, or a template."""
     price: Price | None = None
     """The caller's setting; takes precedence over the price list."""
     is_local: bool = False
@@ -47,6 +47,8 @@ class ModelProfile:
     limit, or one that may be of a key or a client. It is not saved."""
     guess: int | None = None
     """The window to assume if it is unknown."""
+    trial: TemplateRules | None = None
+    """The rules that a trial of its template found; None: those of the model's family apply."""
     called: str | None = None
     """The user's own name for the model."""
     accepted: int = field(default=0, compare=False)
@@ -66,7 +68,7 @@ class ModelProfile:
     def rules(self) -> TemplateRules:
         if self.template is not None:
             return find_rules(self.template)
-        return rules_for(self.model)
+        return rules_for(self.model) if self.trial is None else self.trial
 
     def counter(self) -> Counter:
         """Return the counter for requests, calibrated if it only estimates."""

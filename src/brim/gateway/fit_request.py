@@ -155,6 +155,11 @@ class FittedRequest(NamedTuple):
         return re.search(pattern.encode(), bodies.serialize(self.body)) is not None
 
     @property
+    def can_adapt(self) -> bool:
+        """Whether the messages can get another shape for a strict chat template."""
+        return self.parsed.format is CHAT and self.plan.policy != OFF.name
+
+    @property
     def can_shrink(self) -> bool:
         return self.is_whole and self.plan.policy != OFF.name
 

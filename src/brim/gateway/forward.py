@@ -22,7 +22,12 @@ from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.records import RequestRecord
 from brim.gateway.routes import ModelRoute, RejectedRequest
 from brim.gateway.stream_monitor import StreamOpening, classify_error
-from brim.providers.errors import choose_fallback, is_server_failure, redact_key
+from brim.providers.errors import (
+    choose_fallback,
+    is_server_failure,
+    is_template_rejection,
+    redact_key,
+)
 from brim.providers.http_connection import Response, SendState
 from brim.providers.transport import MAX_ERROR_BYTES, Transport
 from brim.wire.formats import min_reply_tokens
@@ -64,6 +69,13 @@ class UpstreamReply(NamedTuple):
         status = self.response.status
         is_error = status >= FIRST_ERROR_STATUS
         return self.is_overloaded or (is_error and is_server_failure(status, owns_access=False))
+
+    @property
+    def is_template_rejection(self) -> bool:
+        """Whether the chat template rejects the conversation, and its shape can change."""
+        if self.overflow is not None or not self.request.can_adapt:
+            return False
+        return is_template_rejection(self.response.status, self.raw.decode("utf-8", "replace"))
 
     @property
     def is_answer(self) -> bool:
@@ -158,10 +170,16 @@ class Forwarder:
     async def _attempt(
         self, route: ModelRoute, request: ClientRequest, query: str
     ) -> UpstreamReply:
-        """Send a request, and once more, trimmed further, after a context-length error."""
+        """Send a request, and once more, trimmed further, after a context-length error.
+
+        If its template rejects the conversation, it is adapted and sent again too.
+        """
         out = await self.fit(route, request)
         await self._reserve(route, out)
         reply = await self._send_fitted(route, out, query)
+        if reply.is_template_rejection:
+            reply = await self._adapt(route, request, query, reply)
+            out = reply.request
         if reply.overflow is None or not out.can_shrink:
             return reply
         try:
@@ -179,6 +197,23 @@ class Forwarder:
         if again.overflow is not None:
             route.record_rejection(smaller, again.overflow)
         return again
+
+    async def _adapt(
+        self, route: ModelRoute, request: ClientRequest, query: str, rejected: UpstreamReply
+    ) -> UpstreamReply:
+        """Send a request in the shape that its template accepts; return the first reply if none."""
+        try:
+            adapted = await route.adapt_template(request.body, self._query_headers(route))
+            if adapted is None:
+                return rejected
+            out = await self.fit(route, request, adapted)
+            await self._reserve(route, out)
+        except BaseException:
+            rejected.response.close()
+            raise
+        rejected.response.close()
+        self._record.resent += 1
+        return await self._send_fitted(route, out, query)
 
     async def _shrink(
         self, route: ModelRoute, request: ClientRequest, out: FittedRequest, overflow: Overflow

@@ -32,10 +32,19 @@ from brim.gateway.headers import UpstreamHeaders
 from brim.gateway.records import CountSource
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_counter import ServerCounter
-from brim.providers.server_info import ProfileSource, ServerInfo, ServerKind, apply_server_info
+from brim.providers.server_info import (
+    ProfileSource,
+    ServerInfo,
+    ServerKind,
+    Window,
+    apply_server_info,
+)
+from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport, credential_headers
 from brim.storage.calibration_store import CalibrationStore
-from brim.wire.formats import FORMATS, BodyFormat, FormatName
+from brim.wire.formats import FORMATS, BodyFormat, FormatName, read_tools
+from brim.wire.template_rules import PERMISSIVE
+from brim.wire.template_trial import ALL_FEATURES, find_features
 
 FLAG_UPSTREAM: Final = "default"
 """Name of the upstream that command-line flags describe."""
@@ -109,6 +118,7 @@ class Upstream:
         self._apis = {format: UpstreamApi.of(config, format, key) for format in config.formats}
         self.server = ServerInfo(self.first_api.connection)
         self.profiles = ProfileSource(self.server, store)
+        self.templates = TemplateFinder(self.profiles)
 
     def api(self, format: BodyFormat) -> UpstreamApi:
         return self._apis[format.name]
@@ -128,10 +138,11 @@ class Upstream:
 
 
 class RejectedRequest(NamedTuple):
-    """What is known about a request after a context-length error, for its second try only."""
+    """What is known about a request that the server rejected, for its second try only."""
 
     profile: ModelProfile
-    measurement: Measurement
+    measurement: Measurement | None = None
+    """Its size, after a context-length error."""
 
 
 class ModelRoute:
@@ -147,9 +158,10 @@ class ModelRoute:
             model=model or None,
             window=config.window,
             reply=config.reply,
-            template=config.template or "free",
+            template=config.template,
             price=config.price,
             guess=UNKNOWN_WINDOW,
+            trial=PERMISSIVE,  # until the template rejects a request
         )
         self.is_guessed = self.profile.is_guessed
         """Whether the window is unknown."""
@@ -158,6 +170,7 @@ class ModelRoute:
         self._low_water_mark = defaults.gateway.low_water_mark
         self.additions = BodyAdditions(config.cache_marks, config.stream_usage)
         self.kind: ServerKind = "unknown"
+        self._window = Window(None, "not asked yet")
         self._cache = cache
         self._fitters: dict[tuple[str, int], Fitter] = {}
         self._reports = 0
@@ -231,12 +244,31 @@ class ModelRoute:
         window = await source.server.window_of(self.model, headers)
         self.kind = window.kind
         known = replace(window, tokens=window.tokens or self.profile.server_window)
+        self._window = known
         self._set_profile(apply_server_info(self.profile, known))
+        tried = await self.upstream.templates.complete(self.profile, known, ALL_FEATURES, headers)
+        self._set_profile(replace(self.profile, trial=tried.trial))
         self._refresh_seconds = min(REFRESH_SECONDS, 2 * self._refresh_seconds)
         if window.tokens:
             self._refresh_seconds = REFRESH_SECONDS
         self._fresh_until = time.monotonic() + self._refresh_seconds
         self._is_ready = True
+
+    async def adapt_template(
+        self, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> RejectedRequest | None:
+        """Try the template after it rejected a body; return None if there are no other rules.
+
+        Only rules that a trial found hold for all requests.
+        """
+        templates = self.upstream.templates
+        features = find_features(body["messages"], read_tools(body))
+        adapted = await templates.adapt(self.profile, self._window, features, headers)
+        if adapted.rules() == self.profile.rules():
+            return None
+        tried = await templates.complete(self.profile, self._window, features, headers)
+        self._set_profile(replace(self.profile, trial=tried.trial))
+        return RejectedRequest(adapted)
 
     # What replies and context-length errors show
 

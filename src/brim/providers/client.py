@@ -19,7 +19,7 @@ from brim.fitting.api import count as count_offline
 from brim.fitting.flow import CountMode, SummaryJob
 from brim.fitting.plan import TextCount
 from brim.providers.endpoint import Endpoint
-from brim.providers.errors import find_error
+from brim.providers.errors import find_error, is_template_rejection
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import (
     ProfileSource,
@@ -29,6 +29,7 @@ from brim.providers.server_info import (
 )
 from brim.providers.summarizers import BlockingSummarizer, call_summarizer_async
 from brim.providers.sync import Portal
+from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport
 from brim.session.driver import RequestSettings
 from brim.session.session import get_driver
@@ -82,6 +83,7 @@ class AsyncClient:
         self.counter = ServerCounter(self.connection, enabled=count != "off")
         self.count_mode: CountMode = count
         self.profiles = ProfileSource(self.server, calibration_store or CalibrationStore())
+        self.templates = TemplateFinder(self.profiles)
         self.context_length_errors = 0
         """The number of context-length errors so far."""
         self._kind: ServerKind = "unknown"
@@ -193,8 +195,8 @@ class AsyncClient:
         model = target.model or ""
         window = await self.server.window_of(model)
         self._kind = window.kind
-        profile = target.with_stored(self.profiles.load(model))
-        driver.profile = apply_server_info(profile, window)
+        profile = apply_server_info(target.with_stored(self.profiles.load(model)), window)
+        driver.profile = await self.templates.complete(profile, window, driver.template_features)
         return window
 
     def summarizer(
@@ -267,18 +269,36 @@ class AsyncClient:
         session: Session,
         settings: RequestSettings,
         deliver: Callable[[Request], Awaitable[T]],
+        *,
+        is_adapted: bool = False,
     ) -> tuple[Request, T]:
-        """Send a request, and once more, trimmed further, after a context-length error."""
+        """Send a request, and once more, trimmed further, after a context-length error.
+
+        If its template rejects the conversation, it is adapted and sent again too.
+        """
         request = await self._make_request(session, settings)
         try:
             return request, await deliver(request)
         except ContextLengthError as error:
             self._record_rejection(session, error)
+        except ProviderError as error:
+            if is_adapted or not await self._adapt_template(session, error):
+                raise
+            return await self._deliver(session, settings, deliver, is_adapted=True)
         request = await self._make_request(session, settings)
         try:
             return request, await deliver(request)
         except ContextLengthError as again:
             raise self._explain_second_error(session, again) from again
+
+    async def _adapt_template(self, session: Session, error: ProviderError) -> bool:
+        """Return whether the next request has another shape, after a template rejected the last."""
+        driver = get_driver(session)
+        if not is_template_rejection(error.status, error.body):
+            return False
+        known, window = driver.profile, await self.server.window_of(session.model or "")
+        driver.profile = await self.templates.adapt(known, window, driver.template_features)
+        return driver.profile.rules() != known.rules()
 
     def _record_rejection(self, session: Session, error: ContextLengthError) -> None:
         self.context_length_errors += 1

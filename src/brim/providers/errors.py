@@ -44,6 +44,12 @@ _INVALID_REQUEST = re.compile(
     r"(?i)jinja|chat[ _-]?template|roles must alternate|raise_exception|(?:not |un)supported"
 )
 """How servers that answer every error with 500 describe a request that can never succeed."""
+_TEMPLATE_REJECTION = re.compile(
+    r"(?i)jinja|chat[ _-]?template|raise_exception|must alternate|tool call ids? should be|"
+    r"system (?:message|role) (?:must|not)|single tool-calls|no user query|"
+    r"(?:unknown|unexpected|invalid) (?:message )?role|only user\b.{0,40}\broles are supported"
+)
+"""How servers describe a conversation that their chat template rejects."""
 _FINAL_CODES: Final = frozenset(("insufficient_quota", "billing_hard_limit_reached"))
 
 
@@ -132,9 +138,18 @@ def is_invalid_request(error: ProviderError) -> bool:
     """Whether a 500 is about the request itself, such as its order of roles."""
     if error.status != 500:
         return False
-    body = error.body
-    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
-    return _INVALID_REQUEST.search(text) is not None
+    return _INVALID_REQUEST.search(_to_text(error.body)) is not None
+
+
+def is_template_rejection(status: int | None, body: object) -> bool:
+    """Whether a server's chat template rejects the conversation of a request."""
+    if status not in (400, 422, 500):
+        return False
+    return _TEMPLATE_REJECTION.search(_to_text(body)) is not None
+
+
+def _to_text(body: object) -> str:
+    return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
 
 
 def choose_fallback(failed: str, fallback: str | None, tried: Collection[str] = ()) -> str | None:

@@ -1,6 +1,6 @@
 """ServerInfo: what a model server reports: its kind, its models and their context windows.
 
-ProfileSource: completes the profile of a model with that and with its saved calibration.
+ProfileSource: what was saved about a server's models.
 
 The window of a model card does not matter, only the window that the running server provides.
 """
@@ -22,6 +22,7 @@ from brim.errors import (
     ProviderTimeoutError,
 )
 from brim.fitting.calibration import UNCALIBRATED, Calibration
+from brim.wire.template_trial import TemplateVerdict
 
 if TYPE_CHECKING:
     from brim.fitting.profile import ModelProfile
@@ -81,6 +82,8 @@ class Window:
     tokens: int | None
     source: str
     kind: ServerKind = "unknown"
+    template: str | None = None
+    """The text of the model's chat template, if the server reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +184,12 @@ async def _probe_llama_cpp(transport: Transport, model: str, listing: _ModelList
     props = await _get_object(transport, f"/props{query}")
     settings = props.get("default_generation_settings")
     reported = _size(settings.get("n_ctx")) if isinstance(settings, Mapping) else None
+    text = props.get("chat_template")
+    template = text if isinstance(text, str) and text else None
     if reported and (listed is None or reported <= listed):
-        return Window(reported, "/props", "llama.cpp")
+        return Window(reported, "/props", "llama.cpp", template)
     if listed:
-        return Window(listed, "/v1/models", "llama.cpp")
+        return Window(listed, "/v1/models", "llama.cpp", template)
     return None
 
 
@@ -305,18 +310,21 @@ def detect_truncation(kind: str, window: int | None, counted: int, reported: int
 
 
 class ProfileSource:
-    """Completes the profiles of one server's models, and saves their calibrations."""
+    """Loads and saves what is known about one server's models: calibrations and template rules."""
 
     def __init__(self, server: ServerInfo, store: CalibrationStore) -> None:
         self.server = server
         self.store = store
         self._saved: dict[str, Calibration] = {}
         """The calibration of each model, as it was last read or written."""
+        self._verdicts: dict[str, TemplateVerdict | None] = {}
 
     def load(self, model: str) -> Calibration:
         """Return the saved calibration of a model."""
         if model not in self._saved:
-            self._saved[model] = self._read(model)
+            stored = self.store.load(self._url, model) or {}
+            self._saved[model] = Calibration.from_dict(stored)
+            self._verdicts[model] = TemplateVerdict.from_dict(stored.get("template"))
         return self._saved[model]
 
     def save(self, model: str, calibration: Calibration) -> Calibration:
@@ -330,11 +338,24 @@ class ProfileSource:
         if (found := self._read(model)) != saved:
             calibration = calibration.with_smaller_window(found)
         self._saved[model] = calibration
-        self.store.save(self._url, model, calibration.to_dict())
+        self._write(model, calibration.to_dict())
         return calibration
+
+    def load_verdict(self, model: str) -> TemplateVerdict | None:
+        """Return the saved rules of a model's template; None if it was not tried."""
+        self.load(model)
+        return self._verdicts[model]
+
+    def save_verdict(self, model: str, verdict: TemplateVerdict) -> None:
+        self._verdicts[model] = verdict
+        self._write(model, {"template": verdict.to_dict()})
 
     def _read(self, model: str) -> Calibration:
         return Calibration.from_dict(self.store.load(self._url, model))
+
+    def _write(self, model: str, data: Mapping[str, Any]) -> None:
+        stored = self.store.load(self._url, model) or {}
+        self.store.save(self._url, model, {**stored, **data})
 
     @property
     def _url(self) -> str:

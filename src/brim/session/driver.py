@@ -30,6 +30,7 @@ from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat
 from brim.wire.body_parts import copy_input, copy_json
 from brim.wire.notes import entry_mark
+from brim.wire.template_trial import find_features
 
 if TYPE_CHECKING:
     from brim.errors import Overflow
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from brim.session.ledger import Category, Ledger
     from brim.wire.formats import FormatName
     from brim.wire.reply import Reply
+    from brim.wire.template_trial import Feature
 
 Turn = dict[str, Any]
 
@@ -117,6 +119,12 @@ class SessionDriver:
     def count_text(self, text: str) -> int:
         """Return the tokens of a text, counted for the session's model."""
         return self.composer.counter.text(text)
+
+    @property
+    def template_features(self) -> frozenset[Feature]:
+        """The features of chat templates that the next request uses."""
+        prompt: Turn = {"role": self.prompt.role}
+        return find_features((prompt, *self.turns), self.composer.state.tools)
 
     # Turns
 

@@ -19,7 +19,7 @@ from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
 from brim.wire.template_rules import PERMISSIVE, Raw, TemplateRules, find_rules
 
 Feature: TypeAlias = Literal["turns", "roles", "steps", "tools"]
-FEATURES: Final[tuple[Feature, ...]] = ("turns", "roles", "steps", "tools")
+ALL_FEATURES: Final[frozenset[Feature]] = frozenset(("turns", "roles", "steps", "tools"))
 _KNOWN_ROLES: Final = frozenset(("system", "user", "assistant", "tool"))
 _TOOL_ROLES: Final = frozenset(("tool", "function"))
 
@@ -89,7 +89,7 @@ class TemplateVerdict:
         known = {field.name for field in fields(TemplateRules)}
         given = {key: value for key, value in data["rules"].items() if key in known}
         try:
-            features = frozenset(each for each in FEATURES if each in data["features"])
+            features = frozenset(each for each in ALL_FEATURES if each in data["features"])
             return cls(_name_rules(TemplateRules(**given)), features, data.get("fingerprint"))
         except (InputError, KeyError, TypeError):
             return None
@@ -146,9 +146,7 @@ def try_template(features: frozenset[Feature]) -> Trial:
     return None
 
 
-def try_text(
-    text: str, features: frozenset[Feature] = frozenset(FEATURES)
-) -> TemplateVerdict | None:
+def try_text(text: str, features: frozenset[Feature] = ALL_FEATURES) -> TemplateVerdict | None:
     """Return the verdict about the text of a template, rendered here; None: it renders nothing."""
     renderer = TemplateRenderer(text)
     return run_trial(try_template(features), lambda job: render_job(renderer, job))
