@@ -17,8 +17,7 @@ from brim.providers.template_finder import METHODS
 from brim.session.session import get_driver
 from brim.storage.calibration_store import CalibrationStore
 from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
-from brim.wire.template_rules import PERMISSIVE
-from brim.wire.template_trial import list_changes
+from brim.wire.template_rules import PERMISSIVE, list_changes
 from tests.support.fixtures import LlamaWith
 from tests.support.providers.scripted import run, serving
 from tests.support.wire.strict_templates import CHATML, GEMMA, MISTRAL, NEMO, PHI, R1

@@ -22,7 +22,9 @@ from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.providers.local import LocalServer
 from brim.shell.setup import CheckResult
 from brim.shell.setup.doctor import format_check, is_healthy, run_checks
+from tests.support.fixtures import LlamaWith
 from tests.support.shell.model_lists import VLLM, free_port, serve_models
+from tests.support.wire.strict_templates import GEMMA
 
 Checked = Callable[..., list[CheckResult]]
 PATIENT = 20.0
@@ -95,8 +97,18 @@ def test_a_real_model_passes_all_checks(checked: Checked, llama: LocalServer) ->
     )
     assert said["small: window"] == ("ok", "2,048 tokens, from the server (/props)")
     assert said["small: counting"][1].endswith("and the server counts")
+    assert said["small: template"][1].endswith("(by trial)")
     assert said["small: price"][0] == "ok"
     assert llama.key not in repr(checks)
+
+
+def test_the_rules_of_a_strict_template_are_shown(checked: Checked, llama_with: LlamaWith) -> None:
+    server = llama_with(window=1024, template=GEMMA)
+    tried = named(checked(small(server), SMALL_KEY=server.key), "small: template")
+    assert tried.message.startswith("roles alternate, one system message, no system role")
+    assert tried.message.endswith("(by trial)")
+    given = checked(small(server, template="mistral"), SMALL_KEY=server.key)
+    assert named(given, "small: template").message.endswith("(given)")
 
 
 def test_a_window_larger_than_the_servers_is_a_warning(

@@ -64,6 +64,7 @@ def test_help(home: Home) -> None:
 def test_models_and_model(home: Home) -> None:
     with ScriptedServer("I am fast.") as fast, ScriptedServer("I am slow.") as slow:
         other = f'[models.slow]\nendpoint = "{slow.url}"\nmodel = "sloth"\nwindow = 5000'
+        other += '\ntemplate = "llama-3"'
         home.configure(fast, other, "price = {input = 1.0, output = 2.0}")
         with home.shell() as shell:
             assert re.search(r"→ +fast +8,000 tokens +no price", listed := shell.do(":models"))
@@ -73,7 +74,9 @@ def test_models_and_model(home: Home) -> None:
             assert "I am slow." in shell.do("and who are you?")
             shell.wait(lambda: "slow" in shell.status, "the model in the status line")
             assert "Did you mean fast?" in shell.do(":model fsat")
-            assert "slow, 5,000" in shell.do(":model")
+            shown = shell.do(":model")
+            assert "slow, 5,000" in shown
+            assert "template (given): one call per turn, no text next to calls" in shown
         assert slow.requests[0].body["model"] == "sloth"
         assert texts(slow.requests[0])[1:] == ["who are you?", "I am fast.", "and who are you?"]
 

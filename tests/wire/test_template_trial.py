@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from brim.errors import InputError
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
-from brim.wire.template_rules import PERMISSIVE, find_rules
+from brim.wire.template_rules import PERMISSIVE, describe_rules, find_rules, list_changes
 from brim.wire.template_source import read_template
 from brim.wire.template_trial import (
     ALL_FEATURES,
@@ -21,7 +21,6 @@ from brim.wire.template_trial import (
     RenderJob,
     TemplateVerdict,
     find_features,
-    list_changes,
     render_job,
     run_trial,
     try_template,
@@ -117,6 +116,12 @@ def test_a_conversation_is_tried_only_for_what_it_uses() -> None:
 def test_a_template_that_renders_nothing_has_no_verdict() -> None:
     assert try_text("{{ raise_exception('no') }}") is None
     assert try_text("nothing") is None
+
+
+def test_rules_are_described() -> None:
+    assert describe_rules(PERMISSIVE) == "every conversation is accepted"
+    assert describe_rules(find_rules("llama-3")) == "one call per turn, no text next to calls"
+    assert describe_rules(find_rules(R1)).startswith("null content next to calls")
 
 
 def test_a_verdict_survives_storage() -> None:

@@ -70,6 +70,13 @@ class ModelProfile:
             return find_rules(self.template)
         return rules_for(self.model) if self.trial is None else self.trial
 
+    @property
+    def template_source(self) -> str:
+        """Where the template rules are known from."""
+        if self.template is not None:
+            return "given"
+        return "by the model's name" if self.trial is None else "by trial"
+
     def counter(self) -> Counter:
         """Return the counter for requests, calibrated if it only estimates."""
         counter = counter_for(self.model, tokenizer=self.tokenizer)

@@ -344,7 +344,7 @@ class ProfileSource:
     def load_verdict(self, model: str) -> TemplateVerdict | None:
         """Return the saved rules of a model's template; None if it was not tried."""
         self.load(model)
-        return self._verdicts[model]
+        return self._verdicts.get(model)
 
     def save_verdict(self, model: str, verdict: TemplateVerdict) -> None:
         self._verdicts[model] = verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
@@ -72,6 +72,34 @@ class TemplateRules:
 
 
 PERMISSIVE: Final = TemplateRules()
+
+_PHRASES: Final[Mapping[str, str]] = {
+    "alternate": "roles alternate",
+    "one_system": "one system message",
+    "system": "no system role",
+    "tool_role": "no tool role",
+    "parallel": "one call per turn",
+    "orphans": "no results without calls",
+    "unanswered": "no calls without results",
+    "other_roles": "no other roles",
+    "needs_user": "a user turn is required",
+    "ids": "ids of nine characters",
+    "call_content": "{} content next to calls",
+    "call_text": "no text next to calls",
+    "repeats": "no equal user turns",
+}
+
+
+def list_changes(rules: TemplateRules) -> dict[str, Any]:
+    """Return the rules that differ from those of a template that accepts everything."""
+    free, given = asdict(PERMISSIVE), asdict(rules)
+    return {name: given[name] for name in _PHRASES if given[name] != free[name]}
+
+
+def describe_rules(rules: TemplateRules) -> str:
+    """Return the rules as a short text."""
+    phrases = [_PHRASES[name].format(value) for name, value in list_changes(rules).items()]
+    return ", ".join(phrases) or "every conversation is accepted"
 
 
 @lru_cache(maxsize=256)

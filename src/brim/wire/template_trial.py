@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from brim.errors import InputError
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
-from brim.wire.template_rules import PERMISSIVE, Raw, TemplateRules, find_rules
+from brim.wire.template_rules import PERMISSIVE, Raw, TemplateRules, find_rules, list_changes
 
 Feature: TypeAlias = Literal["turns", "roles", "steps", "tools"]
 ALL_FEATURES: Final[frozenset[Feature]] = frozenset(("turns", "roles", "steps", "tools"))
@@ -93,14 +93,6 @@ class TemplateVerdict:
             return cls(_name_rules(TemplateRules(**given)), features, data.get("fingerprint"))
         except (InputError, KeyError, TypeError):
             return None
-
-
-def list_changes(rules: TemplateRules) -> dict[str, Any]:
-    """Return the rules that differ from those of a template that accepts everything."""
-    free = asdict(PERMISSIVE)
-    return {
-        key: value for key, value in asdict(rules).items() if key != "name" and value != free[key]
-    }
 
 
 def _name_rules(rules: TemplateRules) -> TemplateRules:

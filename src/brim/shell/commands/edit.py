@@ -5,12 +5,14 @@ from __future__ import annotations
 from rich.console import RenderableType
 
 from brim.errors import BrimError, InputError
+from brim.fitting.profile import ModelProfile
 from brim.session.session import COMPACT_SHARE
 from brim.shell.chat import ask_again
 from brim.shell.commands.meta_command import command, parse_number
 from brim.shell.goal_mode import pursue
 from brim.shell.session_setup import preload_model
 from brim.shell.state import FITTING_CHOICE, Shell
+from brim.wire.template_rules import describe_rules
 
 
 @command("[NAME]", arguments=lambda shell: shell.models.names)
@@ -28,7 +30,15 @@ def model(shell: Shell, name: str) -> RenderableType:
         preload_model(shell)
     budget = shell.budget
     window = f", {budget.window:,} tokens" if budget else ""
-    return f"{models.current}{window} · {models.describe_endpoint(models.current)}"
+    endpoint = models.describe_endpoint(models.current)
+    return f"{models.current}{window} · {endpoint}{_describe_template(shell.driver.profile)}"
+
+
+def _describe_template(profile: ModelProfile) -> str:
+    rules = profile.rules()
+    if rules.free:
+        return ""
+    return f"\ntemplate ({profile.template_source}): {describe_rules(rules)}"
 
 
 @command(aliases=("new", "clear"))

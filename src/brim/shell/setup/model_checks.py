@@ -1,13 +1,14 @@
 """Checks of a configured model: its server, window, token counting and price.
 
-They send only requests that are free: the list of models, the window, and a token count.
+They send only requests that are free: the list of models, the window, a token count, and small
+conversations that the server's chat template renders.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brim.errors import (
@@ -17,13 +18,18 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
+from brim.fitting.profile import ModelProfile
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_counter import CountStates, CountSupport, ServerCounter
-from brim.providers.server_info import SELF_HOSTED, ServerInfo
+from brim.providers.server_info import SELF_HOSTED, ProfileSource, ServerInfo
 from brim.providers.sync import Portal
+from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport
 from brim.shell.setup import CheckResult, CheckState, Finding
+from brim.storage.calibration_store import CalibrationStore
 from brim.wire.formats import FORMATS
+from brim.wire.template_rules import describe_rules
+from brim.wire.template_trial import ALL_FEATURES
 
 if TYPE_CHECKING:
     from brim.config import Config, ModelConfig
@@ -39,6 +45,8 @@ class ServerReport:
     source: str = ""
     kind: str = "unknown"
     verdict: CountSupport | None = None
+    profile: ModelProfile = field(default_factory=ModelProfile)
+    """The model with the rules of its chat template."""
 
 
 def check_model(
@@ -61,17 +69,22 @@ def check_model(
     if model.key_env and not key:
         state: CheckState = "warn" if endpoint.is_loopback else "bad"
         yield CheckResult("key", state, f"{model.key_env} is not set", f"export {model.key_env}=…")
-    report = _probe(endpoint, model_name, patience, counts=config.count.server != "off")
+    profile = ModelProfile(model_name, template=model.template)
+    report = _probe(endpoint, profile, patience, counts=config.count.server != "off")
     yield CheckResult("server", *_check_server(name, report, endpoint, model_name))
     yield CheckResult("window", *_check_window(name, model, model_name, report))
     yield CheckResult("counting", *_check_counting(model_name, report, config.count.server))
+    if report.error is None and model.format == "openai":
+        yield CheckResult("template", "ok", _describe_template(report.profile))
     yield CheckResult("price", *_check_price(name, model, model_name, report))
 
 
-def _probe(endpoint: Endpoint, model_name: str, patience: float, *, counts: bool) -> ServerReport:
+def _probe(
+    endpoint: Endpoint, profile: ModelProfile, patience: float, *, counts: bool
+) -> ServerReport:
     with Portal() as portal:
         try:
-            return portal.run(_query_server(endpoint, model_name, patience, counts=counts))
+            return portal.run(_query_server(endpoint, profile, patience, counts=counts))
         except TimeoutError as error:
             return ServerReport(str(error) or f"{endpoint.host} timed out")
         except BrimError as error:
@@ -79,8 +92,9 @@ def _probe(endpoint: Endpoint, model_name: str, patience: float, *, counts: bool
 
 
 async def _query_server(
-    endpoint: Endpoint, model_name: str, patience: float, *, counts: bool
+    endpoint: Endpoint, profile: ModelProfile, patience: float, *, counts: bool
 ) -> ServerReport:
+    model_name = profile.model or ""
     async with Transport(endpoint) as connection, asyncio.timeout(3 * patience):
         server = ServerInfo(connection)
         models: list[str] = []
@@ -96,8 +110,16 @@ async def _query_server(
         counter = ServerCounter(connection, enabled=counts, states=CountStates(), timeout=patience)
         smallest = [{"role": "user", "content": "hello"}]
         await counter.count(FORMATS[endpoint.format].build(smallest, model=model_name, reply=1))
-        verdict = counter.support(model_name)
-        return ServerReport(None, tuple(models), window.tokens, window.source, window.kind, verdict)
+        templates = TemplateFinder(ProfileSource(server, CalibrationStore()))
+        return ServerReport(
+            None,
+            tuple(models),
+            window.tokens,
+            window.source,
+            window.kind,
+            counter.support(model_name),
+            await templates.complete(profile, window, ALL_FEATURES),
+        )
 
 
 def _check_server(name: str, report: ServerReport, endpoint: Endpoint, model_name: str) -> Finding:
@@ -160,6 +182,12 @@ def _check_counting(model_name: str, report: ServerReport, wanted: str) -> Findi
     if counts or has_splintr():
         return "ok", message
     return "ok", message, f"{INSTALL} installs the tokenizers of open models"
+
+
+def _describe_template(profile: ModelProfile) -> str:
+    if profile.trial is None and profile.rules().free:
+        return "unknown: the server does not render; requests are sent as they are"
+    return f"{describe_rules(profile.rules())} ({profile.template_source})"
 
 
 def _check_price(name: str, model: ModelConfig, model_name: str, report: ServerReport) -> Finding:
