@@ -10,10 +10,10 @@ four words instead of entities. Entities are paths, file names, code identifiers
 addresses and numbers of three or more digits.
 
 The bill is the input cost by Anthropic's cache rules, relative to `sliding`. Three controls must
-not win both in entities and in spans: the older part of each request of `steady` replaced with random messages of the same size
-or with those that contain the most entities per token, and `steady` with a low-water mark of 95 %,
-which must cost more than it gains. There is no judge and no model: a lost entity is a risk, not a
-failure.
+not win both in entities and in spans: the older part of each request of `steady` replaced with
+random messages of the same size or with those that contain the most entities per token, and
+`steady` with a low-water mark of 95 %, which must cost more than it gains. There is no judge and no
+model: a lost entity is a risk, not a failure.
 """
 
 from __future__ import annotations
