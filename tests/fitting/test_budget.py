@@ -63,3 +63,39 @@ def test_an_unknown_window_is_an_error_that_says_what_to_pass() -> None:
         brim.fit([{"role": "user", "content": "hi"}])
     with pytest.raises(brim.BudgetError, match="my-own-model"):
         brim.fit([{"role": "user", "content": "hi"}], model="my-own-model")
+
+
+TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.mark.parametrize(
+    ("model", "is_measured"), [("gpt-4o", False), ("llama-3.1-8b", True), ("qwen3-8b", True)]
+)
+def test_tools_have_the_margin_of_their_family(model: str, is_measured: bool) -> None:
+    pytest.importorskip("splintr")
+    plain = brim.fit(HELLO, model=model, window=8_192).plan.budget
+    tools = brim.fit(HELLO, model=model, window=8_192, tools=[TOOL] * 9).plan.budget
+    assert plain.margin == 0
+    assert (tools.margin > 0) is is_measured
+    assert brim.Session(model, window=8_192, tools=[TOOL] * 9).budget == tools
+
+
+@pytest.mark.parametrize("margin", [0, 70])
+def test_a_given_margin_replaces_the_uncertainty(margin: int) -> None:
+    budget = brim.fit(
+        HELLO, model="claude-x", window=8_192, margin=margin, tools=[TOOL]
+    ).plan.budget
+    assert (budget.margin, budget.limit) == (margin, 8_192 - 2_048 - margin)
+    session = brim.Session("claude-x", window=8_192, margin=margin)
+    assert session.budget == budget
+    assert brim.Session.from_dict(session.to_dict()).budget == budget
+    with pytest.raises(brim.BudgetError, match="negative"):
+        brim.Session("claude-x", margin=-1)
+
+
+@pytest.mark.parametrize(("given", "reply"), [(100, 100), (9_000, 2_048), (None, 2_048)])
+def test_a_smaller_reply_limit_reserves_less(given: int | None, reply: int) -> None:
+    body = {"model": "gpt-4o", "messages": HELLO, "max_tokens": given}
+    assert brim.fit(body, window=8_192).plan.budget.reply == reply
+    assert brim.fit(body, window=8_192, reply=500).plan.budget.reply == 500

@@ -62,6 +62,7 @@ class ModelConfig:
     timeout: Seconds = 600.0
     window: PositiveInt | None = None
     reply: NonNegativeInt | None = None
+    margin: NonNegativeInt | None = None
     max_tokens: PositiveInt | None = None
     template: Template | None = None
     short_view: bool = False

@@ -15,6 +15,7 @@ from brim.wire.formats import (
     CHAT,
     BodyFormat,
     detect_format,
+    find_reply_limit,
     min_reply_tokens,
     read_messages,
     read_tools,
@@ -83,6 +84,7 @@ def fit(
     model: str | None = None,
     window: int | None = None,
     reply: int | None = None,
+    margin: int | None = None,
     tools: Tools | None = None,
     policy: PolicyName | Policy | Sequence[Pass] = "steady",
     keep_recent: int | None = None,
@@ -98,8 +100,9 @@ def fit(
 
     Takes a list of chat messages, or a whole body for OpenAI chat completions, Anthropic messages
     or OpenAI responses, and returns the same shape, ready to be unpacked into the client's call.
-    `.plan` lists what was trimmed and why. The input is never changed. `low_water_mark` is the
-    share of the limit that a trim of `steady` or `thrift` reaches. `template` is the name, the text
+    `.plan` lists what was trimmed and why. The input is never changed. `margin` replaces the tokens
+    that are kept free for the uncertainty of the count. `low_water_mark` is the share of the limit
+    that a trim of `steady` or `thrift` reaches. `template` is the name, the text
     or the path of a strict chat template whose rules the messages must follow. Raise
     `ContextOverflowError` if the messages that must be sent are larger than the limit.
     """
@@ -108,7 +111,15 @@ def fit(
     rules = _find_rules(template, format)
     counter = wrap_counter(counter_for(body.get("model"), tokenizer=tokenizer), rules)
     least = min_reply_tokens(body)
-    budget = compute_budget(body.get("model"), window, reply, counter.uncertainty, least)
+    budget = compute_budget(
+        body.get("model"),
+        window,
+        reply,
+        counter.uncertainty,
+        least,
+        margin=margin,
+        reply_limit=find_reply_limit(body, format),
+    )
     chosen = resolve_policy(
         policy,
         keep_recent=keep_recent,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from brim.errors import BudgetError
 from brim.models import catalog
@@ -34,6 +34,8 @@ class Budget:
     """Tokens reserved for the uncertainty of the count."""
     largest_input: int | None = None
     """The model's own limit for a request; None if only the window limits it."""
+    has_set_margin: bool = False
+    """Whether the caller set the margin, so that nothing is added to it."""
     room: int = field(init=False, repr=False, compare=False)
     """Tokens that the server accepts: the limit without the margin."""
     limit: int = field(init=False, repr=False, compare=False)
@@ -57,6 +59,12 @@ class Budget:
             if value < 0:
                 raise BudgetError(f"{name} must not be negative: {value:,}.")
 
+    def with_margin(self, margin: int) -> Budget:
+        """Return the budget with at least such a margin, unless the caller set another one."""
+        if margin <= self.margin or self.has_set_margin:
+            return self
+        return replace(self, margin=margin)
+
     def check(self, tokens: int) -> BudgetCheck:
         """Compare a token count with the limit."""
         limit = self.limit
@@ -70,11 +78,15 @@ def compute_budget(
     reply: int | None,
     uncertainty: float,
     least_reply: int = 0,
+    *,
+    margin: int | None = None,
+    reply_limit: int | None = None,
 ) -> Budget:
     """Return the budget for a request to a model.
 
     The caller's values take precedence over the catalog's. `least_reply` is the smallest reply
-    that the request needs; at most half of the window is reserved for it. The margin covers the
+    that the request needs; at most half of the window is reserved for it. `reply_limit` is the
+    longest reply that the request allows. Unless `margin` is given, the margin covers the
     counter's uncertainty, a share of the count: a request at the limit whose true size is larger
     by that share still fits. Raise `BudgetError` if the window is unknown.
     """
@@ -92,7 +104,11 @@ def compute_budget(
     if reply is None:
         largest_output = known.largest_output if known else None
         reply = min(window // 4, MAX_DEFAULT_REPLY, largest_output or MAX_DEFAULT_REPLY)
+        if reply_limit is not None:
+            reply = max(0, min(reply, reply_limit))
     reply = max(reply, min(least_reply, window // 2))
-    exact = Budget(window, reply, 0, largest_input)
+    exact = Budget(window, reply, margin or 0, largest_input, margin is not None)
+    if margin is not None:
+        return exact
     margin = exact.limit - int(exact.limit / (1 + uncertainty))
     return Budget(window, reply, margin, largest_input)

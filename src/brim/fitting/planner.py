@@ -47,7 +47,7 @@ class Planner:
         summary_room: int = 0,
     ) -> None:
         self.counter = counter
-        self.budget = budget
+        self.budget = budget.with_margin(counter.tool_margin(tools, budget.room))
         self.policy = policy
         self.tool_tokens = counter.tools(tools)
         self._base = counter.overhead + self.tool_tokens + system_tokens
@@ -69,7 +69,7 @@ class Planner:
         self._replay: Replay | None = None
         self._note_room = summary_room
         """Tokens that a replayed trim leaves for a summary in each note."""
-        self._limit = budget.limit
+        self._limit = self.budget.limit
         self.ratio: float | None = None
         """Actual tokens per counted token, if the server has counted the conversation."""
 

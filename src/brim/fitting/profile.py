@@ -51,11 +51,13 @@ class ModelProfile:
     """The rules that a trial of its template found; None: those of the model's family apply."""
     called: str | None = None
     """The user's own name for the model."""
+    margin: int | None = None
+    """The caller's setting; None: the uncertainty of the count."""
     accepted: int = field(default=0, compare=False)
     """Tokens of the largest request that the server has answered."""
 
     def __post_init__(self) -> None:
-        Budget(self.window or 0, self.reply or 0)  # raises for invalid numbers
+        Budget(self.window or 0, self.reply or 0, self.margin or 0)  # raises for invalid numbers
         if not isinstance(self.model, str | None):
             raise InputError(f"The model's name must be text, not {type(self.model).__name__}.")
         self.rules()
@@ -86,15 +88,28 @@ class ModelProfile:
             counter = CalibratedCounter(counter, known.ratio, known.density, uncertainty)
         return wrap_counter(counter, self.rules())
 
-    def budget(self, counter: Counter, least_reply: int = 0) -> Budget:
-        """Return the budget of a request whose reply needs at least `least_reply` tokens."""
+    def budget(
+        self, counter: Counter, least_reply: int = 0, reply_limit: int | None = None
+    ) -> Budget:
+        """Return the budget of a request whose reply needs at least `least_reply` tokens.
+
+        `reply_limit` is the longest reply that the request allows.
+        """
         window = self.guess if self.is_guessed else self._tightest_window()
         least = max(self.least_reply, least_reply)
-        budget = compute_budget(self.model, window, self.reply, counter.uncertainty, least)
+        budget = compute_budget(
+            self.model,
+            window,
+            self.reply,
+            counter.uncertainty,
+            least,
+            margin=self.margin,
+            reply_limit=reply_limit,
+        )
         if counter.density or not self.calibration.offset:
             return budget
         offset = min(self.calibration.offset, int(MAX_OFFSET_SHARE * budget.room))
-        return replace(budget, margin=budget.margin + offset)
+        return budget.with_margin(budget.margin + offset)
 
     @property
     def is_guessed(self) -> bool:

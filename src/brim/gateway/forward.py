@@ -30,7 +30,7 @@ from brim.providers.errors import (
 )
 from brim.providers.http_connection import Response, SendState
 from brim.providers.transport import MAX_ERROR_BYTES, Transport
-from brim.wire.formats import min_reply_tokens
+from brim.wire.formats import find_reply_limit, min_reply_tokens
 from brim.wire.overflow import parse_overflow
 from brim.wire.reply_parser import find_error_object
 
@@ -259,9 +259,11 @@ class Forwarder:
             reply_key = route.upstream.api(request.format).reply_key
             additions = BodyAdditions(additions.cache_marks, additions.stream_usage, reply_key)
         policy, least = self._policy(route), min_reply_tokens(request.body)
+        limit = find_reply_limit(request.body, request.format)
         if rejected is None:
-            return RequestFit(route.fitter(policy, least), request, additions, route.count, None)
-        fitter = route.fitter_for(rejected.profile, policy, least)
+            fitter = route.fitter(policy, least, limit)
+            return RequestFit(fitter, request, additions, route.count, None)
+        fitter = route.fitter_for(rejected.profile, policy, least, limit)
         return RequestFit(fitter, request, additions, route.count, rejected.measurement)
 
     async def _run(self, work: Callable[[*Args], T], *args: *Args, is_large: bool) -> T:

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from brim.config import Config, UpstreamConfig
 from brim.errors import Overflow
 from brim.fitting import feedback
+from brim.fitting.budget import MAX_DEFAULT_REPLY
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.fitter import Fitter
 from brim.fitting.flow import CountMode, Measurement, is_certain
@@ -172,7 +173,7 @@ class ModelRoute:
         self.kind: ServerKind = "unknown"
         self._window = Window(None, "not asked yet")
         self._cache = cache
-        self._fitters: dict[tuple[str, int], Fitter] = {}
+        self._fitters: dict[tuple[str, int, int | None], Fitter] = {}
         self._reports = 0
         self._latest = UNCALIBRATED
         """The newest calibration; the profile follows it only if it differs by enough."""
@@ -182,21 +183,25 @@ class ModelRoute:
         self._refresh_seconds = FIRST_RETRY_SECONDS
         self._is_ready = False
 
-    def fitter(self, policy: str, least_reply: int = 0) -> Fitter:
+    def fitter(self, policy: str, least_reply: int = 0, reply_limit: int | None = None) -> Fitter:
         """Return the fitter for a policy that leaves room for such a reply."""
-        key = (policy, least_reply)
+        if reply_limit is not None and reply_limit >= MAX_DEFAULT_REPLY:
+            reply_limit = None
+        key = (policy, least_reply, reply_limit)
         fitter = self._fitters.get(key)
         if fitter is None:
-            fitter = self.fitter_for(self.profile, policy, least_reply)
+            fitter = self.fitter_for(self.profile, policy, least_reply, reply_limit)
             if len(self._fitters) > MAX_FITTERS:
                 self._fitters.clear()  # the numbers come from clients
             self._fitters[key] = fitter
         return fitter
 
-    def fitter_for(self, profile: ModelProfile, policy: str, least_reply: int) -> Fitter:
+    def fitter_for(
+        self, profile: ModelProfile, policy: str, least_reply: int, reply_limit: int | None = None
+    ) -> Fitter:
         """Return the fitter for a single request with a profile of its own."""
         counter = profile.counter()
-        budget = profile.budget(counter, least_reply)
+        budget = profile.budget(counter, least_reply, reply_limit)
         chosen = OFF if policy == OFF.name else POLICIES[policy]
         if chosen.share is not None:
             chosen = resolve_policy(chosen, low_water_mark=self._low_water_mark)

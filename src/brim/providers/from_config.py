@@ -153,6 +153,7 @@ def session_settings(choice: ModelChoice, config: Config) -> SessionSettings:
         "model": server_name(choice),
         "window": choice.model.window,
         "reply": choice.model.reply,
+        "margin": choice.model.margin,
         "policy": policy,
         "template": choice.model.template,
         "price": choice.model.price,

@@ -378,6 +378,7 @@ class SessionDriver:
                 "model": profile.model,
                 "window": profile.window,
                 "reply": profile.reply,
+                "margin": profile.margin,
                 "template": profile.template,
                 "tools": copy_json(state.tools),
                 "format": self.format,

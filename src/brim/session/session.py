@@ -49,6 +49,7 @@ class SessionSettings(TypedDict, total=False):
     system: str | None
     window: int | None
     reply: int | None
+    margin: int | None
     policy: PolicyName | Policy | Sequence[Pass]
     low_water_mark: float | None
     tools: Sequence[Mapping[str, object]] | None
@@ -76,6 +77,7 @@ class Session:
         system: str | None = None,
         window: int | None = None,
         reply: int | None = None,
+        margin: int | None = None,
         policy: PolicyName | Policy | Sequence[Pass] = "steady",
         low_water_mark: float | None = None,
         tools: Sequence[Mapping[str, object]] | None = None,
@@ -93,6 +95,7 @@ class Session:
         model: its name; a client asks the server if it is None.
         window, reply: tokens of the context window, and tokens reserved for the reply. By default
             the server or the catalog provides the window.
+        margin: tokens kept free for the uncertainty of the count; by default that of the counter.
         policy: how a conversation that is too long is trimmed.
         low_water_mark: share of the limit that a trim of `steady` or `thrift` reaches.
         summarize: writes a summary of trimmed turns, of at most `summary_chars` characters.
@@ -104,7 +107,7 @@ class Session:
         limits: spending limits.
         """
         _check_settings(format, summary_chars)
-        profile = ModelProfile(model, window, reply, tokenizer, template, price)
+        profile = ModelProfile(model, window, reply, tokenizer, template, price, margin=margin)
         chosen = resolve_policy(policy, low_water_mark=low_water_mark)
         state = ComposerState(profile, chosen, _copy_tools(tools), summary_chars)
         prompt = SystemPrompt("" if system is None else system)
@@ -210,12 +213,15 @@ class Session:
         *,
         window: int | None = None,
         reply: int | None = None,
+        margin: int | None = None,
         tokenizer: Tokenizer | str | None = None,
         template: str | None = None,
         price: Price | None = None,
     ) -> None:
         """Continue with another model; the arguments are those of `Session`."""
-        self._driver.profile = ModelProfile(model, window, reply, tokenizer, template, price)
+        self._driver.profile = ModelProfile(
+            model, window, reply, tokenizer, template, price, margin=margin
+        )
 
     @property
     def tools(self) -> list[dict[str, object]]:

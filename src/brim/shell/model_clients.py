@@ -76,6 +76,7 @@ class ModelClients:
             known.reply,
             template=known.template,
             price=known.price,
+            margin=known.margin,
             called=name,
         )
 

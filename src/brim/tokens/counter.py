@@ -87,6 +87,14 @@ class RequestCounter:
             total += self.text(_dump_definition(tool)) + self.family.tool
         return total
 
+    def tool_margin(self, tools: Sequence[Mapping[str, object]], room: int) -> int:
+        if not tools or self.uncertainty:
+            return 0
+        own = self.tools(tools)
+        added = min(room, ceil(self.family.tool_margin * own))
+        rest = max(0, room - own - added)
+        return added + rest - int(rest / (1 + self.family.step_margin))
+
     def exact(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()
     ) -> bool:

@@ -69,6 +69,10 @@ class Family:
     """A tool definition, in addition to its JSON."""
     tool_prompt: int = 0
     """The prompt that the provider adds if there are tools."""
+    tool_margin: float = 0.5
+    """Share by which the count of tool definitions may be too low; the default: unmeasured."""
+    step_margin: float = 0.17
+    """Share by which the rest of a request with tools may be too low: calls and results."""
     images: ImageRule = ImageRule()
     audio: int = 400
     """Bytes of audio per token."""

@@ -53,6 +53,9 @@ class Counter(Protocol):
     def tools(self, tools: Sequence[Mapping[str, object]]) -> int:
         """Return the tokens of tool definitions; 0 if there are none."""
 
+    def tool_margin(self, tools: Sequence[Mapping[str, object]], room: int) -> int:
+        """Return by how much the tools and calls of a request of `room` tokens may be too low."""
+
     def exact(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()
     ) -> bool:

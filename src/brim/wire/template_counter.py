@@ -48,6 +48,7 @@ class TemplateCounter:
         self.ratio = counter.ratio
         self.text = counter.text
         self.tools = counter.tools
+        self.tool_margin = counter.tool_margin
         self._counter = counter
         self._rules = rules
         self._scale = max(1, counter.text("\n"))
