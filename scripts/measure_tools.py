@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -70,9 +70,9 @@ def environment() -> ImmutableSandboxedEnvironment:
     return made
 
 
-def render(template: Template, turns: list[Turn], tools: list[Turn]) -> str:
+def render(template: Template, turns: Sequence[Mapping[str, Any]], tools: list[Turn]) -> str:
     """Render with arguments as objects, as servers do, or as text if the template needs that."""
-    objects = copy.deepcopy(turns)
+    objects = copy.deepcopy(list(map(dict, turns)))
     for turn in objects:
         turn["content"] = turn.get("content") or ""
         for call in turn.get("tool_calls") or ():
@@ -130,8 +130,8 @@ def measure(model: str, template: Template) -> tuple[int, float, float]:
     """Return the number of requests, and the worst shares of tools and of other tokens."""
     plain, rules = counter_for(model), rules_for(model)
     assert isinstance(plain, RequestCounter)
-    counter, vocabulary = wrap_counter(plain, rules), plain.family.vocabulary
-    encode = splintr.Tokenizer.from_pretrained(vocabulary).encode
+    counter = wrap_counter(plain, rules)
+    encode = splintr.Tokenizer.from_pretrained(plain.family.vocabulary or "").encode
     tool_shares, step_shares = [0.0], [0.0]
     for turns, tools in conversations():
         shaped = apply_template(turns, rules)

@@ -456,7 +456,10 @@ def _trim_by_estimate(planner: Planner, measurement: Measurement | None) -> Plan
         plan, is_smallest = get_overflow_plan(error), True
     if _is_rejected(measurement) and not is_smallest:
         return plan  # its numbers say how much smaller to get, not what the request takes
-    plan = replace(plan, calibrated_tokens=int(plan.tokens * ratio))
+    tokens = int(plan.tokens * ratio)
+    if measurement is not None and measurement.rejected and plan.tokens >= measurement.estimate:
+        tokens = max(tokens, planner.budget.room + 1)  # it is no smaller than the rejected request
+    plan = replace(plan, calibrated_tokens=tokens)
     return _require_fit(plan, planner) if is_smallest else plan
 
 
