@@ -222,7 +222,9 @@ class Forwarder:
         rejected = route.record_rejection(out, overflow)
         with suppress(ContextOverflowError):
             smaller = await self.fit(route, request, rejected)
-            if smaller.raw != out.raw:
+            has_numbers = overflow.limit is not None or overflow.output is not None
+            is_shorter = has_numbers or smaller.plan.tokens < out.plan.tokens
+            if smaller.raw != out.raw and is_shorter:
                 return smaller
         self._record_plan(route, out)
         return None
