@@ -105,7 +105,7 @@ def test_a_real_model_passes_all_checks(checked: Checked, llama: LocalServer) ->
 def test_the_rules_of_a_strict_template_are_shown(checked: Checked, llama_with: LlamaWith) -> None:
     server = llama_with(window=1024, template=GEMMA)
     tried = named(checked(small(server), SMALL_KEY=server.key), "small: template")
-    assert tried.message.startswith("roles alternate, one system message, no system role")
+    assert tried.message.startswith("roles alternate, one system message")
     assert tried.message.endswith("(by trial)")
     given = checked(small(server, template="mistral"), SMALL_KEY=server.key)
     assert named(given, "small: template").message.endswith("(given)")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TRIAL_SECONDS: Final = 2.0
 """A trial that takes longer is given up."""
+MAX_CONCURRENT: Final = 2
+"""Renderings in flight: llama.cpp has few threads, and every open connection holds one."""
 PAUSE_SECONDS: Final = 300.0
 """Time until a trial that gave no verdict is repeated."""
 REJECTION_STATUSES: Final = (400, 422, 500)
@@ -155,11 +157,15 @@ class TemplateFinder:
     ) -> TemplateVerdict | None:
         """Run a trial at the server; return None if the server does not render."""
 
+        slots = asyncio.Semaphore(MAX_CONCURRENT)
+
         async def render(job: RenderJob) -> str | None:
+            body = method.build_body(model, job)
             try:
-                response = await self._transport.request_json(
-                    "POST", method.path, method.build_body(model, job), retries=0, headers=headers
-                )
+                async with slots:
+                    response = await self._transport.request_json(
+                        "POST", method.path, body, retries=0, headers=headers
+                    )
             except ProviderError as error:
                 if error.status in REJECTION_STATUSES:
                     return None
