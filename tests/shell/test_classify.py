@@ -649,6 +649,8 @@ def test_pastes(text: str, expected: str) -> None:
             Classification("meta", "goal find it\nand fix it", "goal is a meta command"),
         ),
         (":w", Classification("meta", "w", "no such command")),
+        (":model:model", Classification("meta", "model:model", "model, models")),
+        (":wrod1", Classification("meta", "wrod1", "no such command")),
         (":wq!", Classification("meta", "wq!", "no such command")),
         ("/etc", Classification("command", "/etc", "/etc is a path")),
         ("/modl", Classification("command", "/modl", "/modl is a path")),

@@ -284,7 +284,7 @@ def test_unread_keys_do_not_reach_the_next_program(desk: Desk) -> None:
     desk.outer.expect("rm x\r\ny")
     (desk.folder / "go").touch()
     running.result(PATIENCE)
-    assert desk.shell.typed == "rm x\ny"
+    assert desk.shell.typed == b"rm x\ny"
     running = desk.begin('echo next; read line; echo "got $line"')
     desk.outer.expect("next")
     desk.outer.type("mine\r")

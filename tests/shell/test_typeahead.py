@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
+import shutil
 import termios
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -17,13 +20,15 @@ from tests.support.terminal import Start, start_terminal
 
 __all__ = ["home", "start_terminal"]
 
+SHELLS = [path for name in ("bash", "zsh") if (path := shutil.which(name))]
+
 
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
         ("", ""),
-        ("ls -l\r", "ls -l"),
-        ("one\rtwo\r", "one\ntwo"),
+        ("ls -l\r", "ls -l\n"),
+        ("one\rtwo\r", "one\ntwo\n"),
         ("lx\x7fs", "ls"),
         ("\x7f\x7fa", "a"),
         ("a\x1b[D\x1bOAb\x1b[1;5Cc\x1b[24;80R", "abc"),
@@ -56,8 +61,9 @@ def test_keys_are_neither_echoed_nor_lost(pair: tuple[int, int]) -> None:
     with pytest.raises(BlockingIOError):
         os.read(ours, 100)
     assert termios.tcgetattr(theirs) == before
-    assert early.take_text() == "first second"
-    assert early.take_text() == ""
+    early.add(b"third\r")
+    assert early.take_keys() == ("first second\nthird\r", False)
+    assert early.take_keys() == ("", False)
 
 
 def test_a_question_gets_a_normal_terminal_and_no_early_keys(pair: tuple[int, int]) -> None:
@@ -72,7 +78,7 @@ def test_a_question_gets_a_normal_terminal_and_no_early_keys(pair: tuple[int, in
             assert os.read(theirs, 100) == b"no\n"
         assert not termios.tcgetattr(theirs)[3] & termios.ECHO
     assert termios.tcgetattr(theirs) == before
-    assert early.take_text() == "yes"
+    assert early.take_keys() == ("yes\n", True)
 
 
 def test_the_terminal_is_always_restored(pair: tuple[int, int]) -> None:
@@ -95,7 +101,7 @@ def test_without_a_terminal_nothing_is_read() -> None:
         early = Typeahead(reading)
         with early.quiet():
             early.take()
-        assert early.take_text() == ""
+        assert early.take_keys() == ("", False)
         assert os.read(reading, 100) == b"a script\n"
     finally:
         os.close(reading)
@@ -108,18 +114,52 @@ def typed_while_it_answers(shell: Typist, keys: str) -> None:
     shell.terminal.type(keys)
 
 
-def test_keys_typed_during_a_reply_are_in_the_next_prompt(home: Home) -> None:
+def test_lines_typed_during_a_reply_run_after_it(home: Home) -> None:
     hold = threading.Event()
     with ScriptedServer([TextReply("First words and then the last ones.", hold=hold)]) as provider:
         home.configure(provider)
         with home.shell() as shell:
-            typed_while_it_answers(shell, "echo early\r")
+            typed_while_it_answers(shell, "echo early\recho another")
             hold.set()
-            shell.at("$ echo early")
+            shell.at("$ echo another")
             assert "First words and then the last ones." in shell.terminal.everything
-            shell.terminal.press("enter")
-            shell.terminal.wait_for(lambda screen: "early" in screen)
+            assert shell.terminal.everything.count("\nearly\n") == 1
+
+
+@pytest.mark.parametrize("program", SHELLS)
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_lines_typed_while_commands_run_are_executed_in_order(
+    home: Home, program: str, term: str
+) -> None:
+    chance = random.Random(term)
+    lines = [_busy_line(chance, number) for number in range(60)]
+    with ScriptedServer("Aye.") as provider:
+        home.configure(provider)
+        with home.shell(also={"SHELL": program, "TERM": term}) as shell:
+            for line in [*lines, "touch finished"]:
+                shell.terminal.type(f"{line}\r")
+                time.sleep(chance.choice((0, 0, 0.01, 0.1)))
+            shell.wait((home.folder / "finished").exists, "the last line")
             shell.at_prompt()
+    assert provider.requests == []
+    written = (home.folder / "log").read_text().split()
+    assert written == [str(number) for number, line in enumerate(lines) if "log" in line]
+
+
+def _busy_line(chance: random.Random, number: int) -> str:
+    log = f"echo {number} >> log"
+    return chance.choice((log, f"sleep 0.{chance.randint(0, 2)}; {log}", ":wrod", f"{log}; seq 40"))
+
+
+def test_lines_typed_before_ctrl_c_are_not_run(home: Home) -> None:
+    hold = threading.Event()
+    with ScriptedServer([TextReply("First words and then the last ones.", hold=hold)]) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            typed_while_it_answers(shell, "touch made\r")
+            shell.terminal.press("ctrl-c")
+            shell.at("$ touch made")
+    assert not (home.folder / "made").exists()
 
 
 def test_keys_typed_before_ctrl_c_are_not_lost(home: Home, start_terminal: Start) -> None:

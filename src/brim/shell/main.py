@@ -37,7 +37,6 @@ from brim.shell.session_setup import (
 )
 from brim.shell.state import Approvals, Secrets, Shell, ShellStorage, StartOptions
 from brim.shell.terminal import UserShell
-from brim.shell.terminal.typeahead import text_from_keys
 from brim.storage import ConversationStore, Database, FactStore, SpendLog, state_folder
 
 HISTORY: Final = "history"
@@ -222,7 +221,7 @@ def run_prompt(shell: Shell, prompt: LinePrompt, refresh_names: Callable[[], Non
             shell.screen.gap()
         with shell.screen.typeahead.quiet():
             run_line(shell, line)
-        shell.input.prefill(shell.input.take_text(), shell.screen.typeahead.take_text())
+        prompt.type_early(*shell.screen.typeahead.take_keys())
         if line.kind in ("language", "meta"):
             shell.screen.gap()
         if line.kind == "command":
@@ -261,9 +260,7 @@ def _dispatch(shell: Shell, line: Classification) -> bool:
     replaced = shell.input.take_replaced()
     match line.kind:
         case "command":
-            result = run(shell, line.text)
-            shell.input.prefill(text_from_keys(shell.terminal.typed))
-            return not result.code
+            return not run(shell, line.text).code
         case "language":
             if replaced is not None:
                 shell.conversation.rewind(replaced)

@@ -30,6 +30,7 @@ def run(
     name = shell.conversation.name
     shell.terminal.spill = shell.storage.conversations.outputs_folder(name)
     result = shell.terminal.run(_wrap(shell, command, sandbox) if sandbox else command)
+    shell.screen.typeahead.add(shell.terminal.typed)
     if result.has_ended:
         shell.screen.notice(
             f"your shell ended with exit code {result.ended_with}; a new one was started without "

@@ -119,9 +119,9 @@ class NextInput:
         self._text = ""
         self._replaced: int | None = None
 
-    def prefill(self, *texts: str) -> None:
-        """Put these texts into the next prompt."""
-        self._text = " ".join(filter(None, texts))
+    def prefill(self, text: str) -> None:
+        """Put this text into the next prompt."""
+        self._text = text
 
     def replace_from(self, index: int, text: str) -> None:
         """Let the user edit a message; when sent, it replaces the turns from `index` on."""

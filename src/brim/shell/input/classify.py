@@ -57,7 +57,7 @@ _COMMANDS_LIKE_SENTENCES: Final = frozenset(("who am i",))
 _BARE: Final = re.compile(r"help|quit|exit(?:[ \t]+\d+)?")
 _MAX_LISTED: Final = 3
 """Names to list of those that start with the typed text."""
-_META: Final = re.compile(r":([A-Za-z][A-Za-z-]+|[a-z])(?=[!\s]|\Z)")
+_META: Final = re.compile(r":([A-Za-z][A-Za-z-]+|[a-z](?=[!\s]|\Z))")
 _QUOTED: Final = re.compile(
     r"""
     "(?:\\.|[^"\\])*+(?:"|\Z)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
@@ -21,13 +21,14 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import Input
 from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.keys import Keys
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.output import ColorDepth, DummyOutput, Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
 from brim.shell.input.classify import Classification, flip
+from brim.shell.terminal.typeahead import text_from_keys
 
 
 def read_line(sign: str, default: str = "") -> str:
@@ -95,7 +96,9 @@ class LinePrompt:
         self._status = status
         self._missing = missing
         self._show_output = show_output
-        self._is_output_due = self._is_flipped = False
+        self._is_output_due = self._is_flipped = self._is_held = False
+        self._early = ""
+        """Text typed early on a terminal that can only print."""
         self._is_dumb = output is None and is_dumb_terminal()
         color_depth = None if colors else ColorDepth.DEPTH_1_BIT
         self._session: PromptSession[str] = PromptSession(
@@ -132,9 +135,12 @@ class LinePrompt:
         Ctrl-C discards the line, and Ctrl-D on an empty one leaves.
         """
         self._is_flipped = self._is_output_due = False
+        is_held, self._is_held = self._is_held or bool(default), False
         try:
             if self._is_dumb:
-                return self._read_plain(default)
+                return self._read_plain(default, is_held=is_held)
+            if is_held:
+                default = self._hold_keys(default)
             text = self._session.prompt(
                 self._message,
                 default=default,
@@ -152,10 +158,35 @@ class LinePrompt:
             return None
         return self._classified(text)
 
-    def _read_plain(self, default: str) -> Classification:
+    def type_early(self, keys: str, is_held: bool) -> None:
+        """Type keys at the next prompts; lines that are held wait there for another Enter."""
+        self._is_held |= is_held
+        if self._is_dumb:
+            self._early += text_from_keys(keys)
+            return
+        typed: list[KeyPress] = []
+        parser = Vt100Parser(typed.append)
+        parser.feed(keys)
+        parser.flush()
+        store_typeahead(self._session.input, typed)
+
+    def _hold_keys(self, default: str) -> str:
+        """Return the text for a prompt that shows the early keys and does not send them."""
+        keys = get_typeahead(self._session.input)
+        typed = text_from_keys("".join(key.data for key in keys)).strip("\n")
+        return "\n".join(filter(None, (default, typed)))
+
+    def _read_plain(self, default: str, *, is_held: bool) -> Classification:
         """Read a line on a terminal that can only print."""
         self._show_output()
-        text = read_line(SIGNS["nothing"][1], default)
+        sign, early, self._early = SIGNS["nothing"][1], self._early, ""
+        if is_held:
+            text = read_line(sign, " ".join([default, *early.split("\n")]).strip())
+        elif "\n" in early:
+            text, _, self._early = early.partition("\n")
+            sys.stdout.write(f"{sign}{text}\n")
+        else:
+            text = read_line(sign, early)
         while self._is_unfinished(text) or _is_open(text):
             text += "\n" + read_line("  ")
         if text.strip():
@@ -167,11 +198,19 @@ class LinePrompt:
         try:
             if self._is_dumb:
                 return read_line(question, default)
-            asking = self._asking()
-            with _typeahead_held_back(asking.input):
-                return asking.prompt(_highlight_keys(question), default=default)
+            return self._ask_later(question, default)
         except EOFError:
             return ""
+
+    def _ask_later(self, question: str, default: str) -> str:
+        """Ask without the keys that were typed before the question; the next line gets them."""
+        asking = self._asking()
+        early = get_typeahead(asking.input)
+        self._is_held |= bool(early)
+        try:
+            return asking.prompt(_highlight_keys(question), default=default)
+        finally:
+            store_typeahead(asking.input, early + get_typeahead(asking.input))
 
     def above(self, output: Callable[[], None]) -> None:
         """Print above the line while it is typed; call it in the prompt's own thread."""
@@ -264,16 +303,6 @@ def _is_open(text: str) -> bool:
     fences = sum(line.startswith("```") for line in text.split("\n"))
     is_escaped = len(text) - len(text.rstrip("\\")) & 1
     return bool(is_escaped) or fences % 2 == 1
-
-
-@contextmanager
-def _typeahead_held_back(keys: Input) -> Iterator[None]:
-    """Hold back keys that were typed before the question; the next line gets them."""
-    early = [key for key in get_typeahead(keys) if key.key not in (Keys.ControlM, Keys.ControlJ)]
-    try:
-        yield
-    finally:
-        store_typeahead(keys, early)
 
 
 def _create_private(path: Path) -> Path:

@@ -48,6 +48,11 @@ class Relay:
         self.is_interrupted = False
         """Whether Ctrl-C was pressed."""
 
+    @property
+    def unsent(self) -> bytes:
+        """Keys that came too late for the command."""
+        return bytes(self._typed)
+
     def press(self, keys: bytes) -> None:
         """Send keys as if they were typed."""
         self.is_interrupted |= _INTERRUPT in keys

@@ -1,13 +1,16 @@
-"""Keys typed while brim is busy: not echoed, and kept for the next prompt."""
+"""Keys typed while brim is busy: not echoed, and typed at the next prompt."""
 
 from __future__ import annotations
 
 import os
 import re
 import select
+import signal
 import termios
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Final
 
 _SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
@@ -23,19 +26,21 @@ class Typeahead:
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor = descriptor
         self._keys = b""
+        self._is_held = False
         self._usual: Attributes | None = None
         """The terminal's attributes before `quiet`; None outside of it."""
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Switch echo off, and keep what was typed even if Ctrl-C is pressed."""
+        """Switch echo off, and hold what was typed back if Ctrl-C is pressed."""
         if self._usual is not None or not os.isatty(self._descriptor):
             yield
             return
         before = self._usual = termios.tcgetattr(self._descriptor)
         self._set(_without_echo(before))
         try:
-            yield
+            with self._held_by_interrupts():
+                yield
         finally:
             self.take()
             self._usual = None
@@ -45,6 +50,7 @@ class Typeahead:
     def asking(self) -> Iterator[None]:
         """Restore the terminal for a question; keys typed before it do not answer it."""
         self.take()
+        self._is_held |= bool(self._keys)
         usual = self._usual
         if usual is None:
             yield
@@ -64,10 +70,32 @@ class Typeahead:
                     return
                 self._keys += data
 
-    def take_text(self) -> str:
-        """Return the keys taken so far as text, once."""
-        keys, self._keys = self._keys, b""
-        return text_from_keys(keys.decode(errors="ignore"))
+    def add(self, keys: bytes) -> None:
+        """Add keys that a command has not read."""
+        self._keys += keys
+
+    def take_keys(self) -> tuple[str, bool]:
+        """Return the keys taken so far, once, and whether their lines must not be sent."""
+        taken = self._keys.decode(errors="ignore"), self._is_held
+        self._keys, self._is_held = b"", False
+        return taken
+
+    @contextmanager
+    def _held_by_interrupts(self) -> Iterator[None]:
+        """Hold the keys back after a Ctrl-C: the user may have typed it against them."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            self._is_held = True
+            signal.default_int_handler(number, frame)
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _has_keys(self) -> bool:
         return bool(select.select([self._descriptor], [], [], 0)[0])
@@ -78,14 +106,14 @@ class Typeahead:
 
 
 def text_from_keys(keys: str) -> str:
-    """Return the text that keys have typed, without the last Enter."""
+    """Return the text that keys have typed."""
     text = ""
     for character in _SEQUENCE.sub("", keys).replace("\r", "\n"):
         if character in "\x7f\b":
             text = text[:-1]
         elif character.isprintable() or character == "\n":
             text += character
-    return text.strip("\n")
+    return text
 
 
 def _without_echo(attributes: Attributes) -> Attributes:

@@ -104,7 +104,7 @@ class UserShell:
         """The last command that was checked, and what it lacked."""
         self.on_output: Callable[[], None] = _ignore
         """Called in another thread when a background job has written something."""
-        self.typed = ""
+        self.typed = b""
         """Keys typed during the last command that no program has read."""
 
     @property
@@ -128,12 +128,13 @@ class UserShell:
             self._answers.clear()
             kept = OutputBuffer(self.spill)
             try:
-                reports, is_interrupted = self._perform(live, command, kept)
+                reports, relay = self._perform(live, command, kept)
             except BaseException:
                 kept.close()
                 self._drop()
                 raise
-            return replace(self._ran(command, kept, reports), is_interrupted=is_interrupted)
+            result = self._ran(command, kept, reports, relay.unsent)
+            return replace(result, is_interrupted=relay.is_interrupted)
 
     def names(self) -> frozenset[str]:
         """Return the names of aliases, functions, builtins and keywords."""
@@ -186,7 +187,7 @@ class UserShell:
 
     def _perform(
         self, live: ShellProcess, command: str, kept: OutputBuffer
-    ) -> tuple[StatusReports, bool]:
+    ) -> tuple[StatusReports, Relay]:
         rows, columns = window_size(self._screen) or (24, 80)
         cleaner = OutputCleaner(width=columns, height=rows)
 
@@ -210,11 +211,13 @@ class UserShell:
             relay.until_done(reports)
             kept.add(cleaner.finish())
             self._tidy(cleaner, kept)
-        return reports, relay.is_interrupted
+        return reports, relay
 
-    def _ran(self, command: str, kept: OutputBuffer, reports: StatusReports) -> CommandResult:
+    def _ran(
+        self, command: str, kept: OutputBuffer, reports: StatusReports, unsent: bytes
+    ) -> CommandResult:
         output, whole = kept.close()
-        done = reports.done
+        done, self.typed = reports.done, unsent
         if done is None:
             code = self._live.code if self._live is not None else 0
             self._drop()
@@ -223,7 +226,7 @@ class UserShell:
         self._carried = CarriedState(done.code, done.flags, reports.traps)
         self._folder = Path(done.folder) if done.folder else self._folder
         if self._live is not None:
-            self.typed = self._live.unread().decode(errors="replace")
+            self.typed = self._live.unread() + unsent
         is_stopped = done.code in _STOPPED_CODES and done.jobs.strip() != ""
         return CommandResult(
             command, output, None if is_stopped else done.code, self._folder, whole
