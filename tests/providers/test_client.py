@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_a_conversation_many_times_the_window_is_answered_in_every_format(
     assert entry.trimmed
     assert get_driver(chat).profile.window_source == "the server"
     assert chat.ledger.totals[chat.model or "", "main"].calls == 3
-    assert str(chat.ledger) == "unknown"
+    assert str(chat.ledger) == "$0.00"
 
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
@@ -442,3 +443,17 @@ def test_a_key_is_in_no_error_and_no_repr(learned: CalibrationStore) -> None:
             assert "sk-secret" not in str(caught.value)
 
     run(trying())
+
+
+def test_a_model_on_an_own_server_costs_nothing(learned: CalibrationStore) -> None:
+    with (
+        ScriptedServer("Yes.", window=1_000, like="llama.cpp") as server,
+        brim.Client(server.url, calibration_store=learned) as client,
+    ):
+        chat = brim.Session("gpt-4o")
+        chat.ledger.cap_at_dollars = Decimal("0.01")
+        chat.user("Are you there?")
+        client.send(chat)
+        client.summarizer(chat, model="another")(None, chat.history)
+    assert (chat.ledger.cost, chat.ledger.has_unknown_cost) == (0, False)
+    assert (str(chat.ledger), chat.ledger.uncovered) == ("$0.00", None)

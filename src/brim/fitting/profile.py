@@ -36,7 +36,7 @@ class ModelProfile:
     price: Price | None = None
     """The caller's setting; takes precedence over the price list."""
     is_local: bool = False
-    """Whether the server is self-hosted: then the model has no price, even if its name has one."""
+    """Whether the server is self-hosted: then the model is free, even if its name has a price."""
     server_window: int | None = None
     """The window that the server advertises."""
     least_reply: int = 0
@@ -132,9 +132,11 @@ class ModelProfile:
 
     def price_for(self, tokens: int) -> Price | None:
         """Return the price for a prompt of that length; None if it is unknown."""
-        if self.price is not None or self.model is None:
+        if self.price is not None:
             return self.price
-        return None if self.is_local else pricing.price(self.model, tokens=tokens)
+        if self.is_local:
+            return pricing.FREE
+        return pricing.price(self.model, tokens=tokens) if self.model else None
 
     @property
     def proven_window(self) -> int | None:

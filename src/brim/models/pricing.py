@@ -53,6 +53,10 @@ class Price:
     written: Decimal | None = None
 
 
+FREE: Final = Price(input=_ZERO, output=_ZERO)
+"""The price of models on the user's own servers."""
+
+
 def cost(usage: Usage, price: Price | None) -> Decimal | None:
     """Return the cost in dollars; None if a required price is unknown.
 

@@ -22,6 +22,7 @@ from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_error, is_template_rejection
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import (
+    SELF_HOSTED,
     ProfileSource,
     ServerInfo,
     apply_server_info,
@@ -229,7 +230,8 @@ class AsyncClient:
             body = build(messages, model=name, reply=budget.reply) | options
             reply = parse_reply(await self.connection.post(self.endpoint.chat_path, body))
             counted = sum(driver.count_text(message["content"]) for message in messages)
-            driver.record_call(reply, name, "summary", counted=counted)
+            is_local = self._kind in SELF_HOSTED
+            driver.record_call(reply, name, "summary", counted=counted, is_local=is_local)
             return reply.text
 
         return summarize

@@ -338,9 +338,11 @@ class SessionDriver:
             empty = {**message, openai_chat.EMPTY_FIELD: True}
             self._add_turn(empty, openai_chat.read_message(empty, len(self.turns)))
 
-    def record_call(self, reply: Reply, model: str, category: Category, *, counted: int) -> None:
+    def record_call(
+        self, reply: Reply, model: str, category: Category, *, counted: int, is_local: bool
+    ) -> None:
         """Record the cost of a call outside the conversation; `counted` are its prompt tokens."""
-        profile = self.profile
+        profile = replace(self.profile, is_local=is_local)
         if model != (profile.model or ""):
             profile = replace(profile, model=model, price=None, called=None)
         self._record_cost(reply, profile, category, counted)

@@ -77,6 +77,7 @@ class ModelClients:
             template=known.template,
             price=known.price,
             margin=known.margin,
+            is_local=choice.is_embedded,
             called=name,
         )
 

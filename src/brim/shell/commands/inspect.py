@@ -11,6 +11,7 @@ from rich.text import Text
 from brim.config import DEFAULT, format_value, home_as_tilde, redact
 from brim.errors import BrimError, BudgetError
 from brim.fitting.profile import ModelProfile
+from brim.models.pricing import FREE
 from brim.providers.from_config import NO_MODEL, create_short_view, request_options
 from brim.session.session import Session, get_driver
 from brim.shell.commands.meta_command import Overview, command, find, parse_number
@@ -144,12 +145,12 @@ def _describe_model(shell: Shell, name: str) -> tuple[str, str, str]:
         is_embedded = models.choice(name).is_embedded
         return (
             _format_window(profile, is_embedded),
-            _format_price(profile, is_embedded),
+            _format_price(profile),
             models.describe_endpoint(name),
         )
     except BrimError as error:
         if str(error) == NO_MODEL:
-            return "not downloaded", "free", "get it with `brim local`"
+            return "not downloaded", "$0", "get it with `brim local`"
         return "", "", sanitize(str(error).split(";")[0])
 
 
@@ -162,11 +163,11 @@ def _format_window(profile: ModelProfile, is_embedded: bool) -> str:
     return f"window unknown until it is {'loaded' if is_embedded else 'used'}"
 
 
-def _format_price(profile: ModelProfile, is_embedded: bool) -> str:
+def _format_price(profile: ModelProfile) -> str:
     price = profile.price_for(0)
-    if price:
-        return f"${price.input}/${price.output} per million tokens"
-    return "free" if is_embedded or profile.is_local else "no price"
+    if price is None:
+        return "no price"
+    return "$0" if price == FREE else f"${price.input}/${price.output} per million tokens"
 
 
 @command("[N]")

@@ -196,7 +196,7 @@ def _check_price(name: str, model: ModelConfig, model_name: str, report: ServerR
     if model.price is not None:
         return "ok", "from the configuration"
     if report.kind in SELF_HOSTED:
-        return "ok", f"none: {report.kind} is self-hosted"
+        return "ok", f"$0: {report.kind} is self-hosted"
     price = pricing.price(model_name)
     if price is None or price.input is None or price.output is None:
         advice = f"set models.{name}.price; spending limits need it"
