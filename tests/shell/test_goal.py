@@ -20,6 +20,7 @@ from brim.shell.goal_mode import (
     build_goal_instructions,
     parse_verdict,
 )
+from brim.shell.proposals import RULE
 
 OPEN = GoalVerdict()
 
@@ -113,6 +114,9 @@ def test_the_instructions_contain_valid_verdicts() -> None:
         assert f"`GOAL: {kind}`" in told
         assert f"`GOAL: {kind}`" in REMINDER
     assert parse_verdict(REMINDER).kind == "open"
+    for part in ("destructive operations unless the goal requires", "new plan", "was skipped"):
+        assert part in told
+    assert "confirms" not in RULE + told
 
 
 def goal(**limits: int | Decimal) -> Goal:

@@ -89,16 +89,16 @@ def test_models_with_unknown_window_or_price(home: Home) -> None:
         with home.shell() as shell:
             listed = shell.do(":models")
             assert re.search(r"far +window unknown until it is used +no price +http", listed)
-            assert re.search(r"local +not downloaded +free +get it with `brim local`", listed)
+            assert re.search(r"local +not downloaded +\$0 +get it with `brim local`", listed)
             weights = Path(home.environment["BRIM_DATA"]) / "models" / SMOLLM2.file
             weights.parent.mkdir(parents=True)
             with weights.open("wb") as file:
                 file.truncate(SMOLLM2.size)
             listed = shell.do(":models")
-            assert re.search(r"local +window unknown until it is loaded +free +on this", listed)
+            assert re.search(r"local +window unknown until it is loaded +\$0 +on this", listed)
             shell.do(":model own")
             assert "I am own." in shell.do("who are you?")
-            assert re.search(r"→ +own +[\d,]+ tokens +free +http", shell.do(":models"))
+            assert re.search(r"→ +own +[\d,]+ tokens +\$0 +http", shell.do(":models"))
             assert ":models takes no argument" in shell.do(":models all")
 
 
@@ -171,8 +171,8 @@ def test_cost_and_usage(home: Home) -> None:
             shell.do("greetings to you")
             asked = provider.requests[0]
             price = (asked.tokens * 1_000 + provider.tokens("Hello.") * 2_000) / 1_000_000
-            assert f"{price:.2f}" in (shown := shell.do(":cost"))
-            assert f"today, all runs: ${price:.2f}" in shown
+            assert f"{price:.4f}" in (shown := shell.do(":cost"))
+            assert f"today, all runs: ${price:.4f}" in shown
             detail = shell.do(":cost detail")
             assert "fast" in detail
             assert "main" in detail
@@ -181,7 +181,7 @@ def test_cost_and_usage(home: Home) -> None:
             assert "Use detail or reset." in shell.do(":cost rest")
             assert "totals reset" in shell.do(":cost reset")
             assert f"{price:.2f}" not in (shown := shell.do(":cost")).split("today")[0]
-            assert f"today, all runs: ${price:.2f}" in shown, "the recorded costs stay"
+            assert f"today, all runs: ${price:.4f}" in shown, "the recorded costs stay"
 
 
 def test_history_reset_retry_edit_and_undo(home: Home) -> None:
@@ -323,8 +323,9 @@ def test_pin_recall_and_rolling(home: Home) -> None:
             shell.terminal.press("ctrl-c")
             shell.leave()
         with home.shell() as shell:
-            assert "Fitting is off" in shell.do(":rolling")
-            assert "Fitting is on (policy sliding)" in shell.do(":rolling on")
+            assert "Fitting is on (policy sliding)" in shell.do("/rolling-context")
+            assert "Fitting is off" in shell.do("/rolling-context")
+            assert "Fitting is on" in shell.do(":rolling on")
             assert "Use on or off." in shell.do(":rolling perhaps")
         assert provider.rejected == []
 

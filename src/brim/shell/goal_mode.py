@@ -53,6 +53,9 @@ def build_goal_instructions(goal: str, sandbox: Sandbox | None = None) -> str:
     note = SANDBOX_NOTE.format(project=sandbox.project, network=network) if sandbox else ""
     return note + (
         "Work towards the goal below on your own, step by step, until it is reached.\n"
+        "Avoid destructive operations unless the goal requires them.\n"
+        "If a step fails, find out why, and make a new plan before you continue.\n"
+        "A note tells you if a command was skipped: it did not run, so continue without it.\n"
         "When it is reached, write a line with exactly `GOAL: complete`; a summary may follow.\n"
         "If you cannot continue without help, write a line with exactly `GOAL: blocked`, followed "
         "by the reason.\n"

@@ -28,8 +28,8 @@ RULE: Final = (
     f"To run a shell command, write it on its own line, starting with exactly `{PREFIX}`, without "
     "quotes or markup:\n"
     f"{PREFIX}df -h\n"
-    "The user confirms each command, and you receive its output in the next message. Never invent "
-    "output. Without such a line, nothing runs."
+    "The user may skip a command; you receive the output of those that ran in the next message. "
+    "Never invent output. Without such a line, nothing runs."
 )
 """Always part of the system prompt, also with a custom base."""
 TOOLS_RULE: Final = (

@@ -150,15 +150,14 @@ def output(shell: Shell, argument: str) -> RenderableType:
 
 @command("[on|off]", name="rolling", aliases=("rolling-context",), arguments=("on", "off"))
 def set_rolling(shell: Shell, argument: str) -> RenderableType:
-    """Switch fitting on or off for every policy; saved across runs.
+    """Switch fitting on or off for every policy, or to the other state; saved across runs.
 
     If fitting is off, nothing is ever trimmed: a request that does not fit fails.
     """
-    if argument:
-        is_on = argument == "on"
-        shell.session.trim = is_on
-        shell.storage.facts.save_setting(FITTING_CHOICE, is_on)
-    if shell.session.trim:
+    is_on = argument == "on" if argument else not shell.session.trim
+    shell.session.trim = is_on
+    shell.storage.facts.save_setting(FITTING_CHOICE, is_on)
+    if is_on:
         return f"Fitting is on (policy {shell.config.context.policy})."
     return "Fitting is off: a request that does not fit will fail. Use `:rolling on`."
 
