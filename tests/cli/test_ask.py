@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,9 @@ import pytest
 
 from brim.providers.local import LocalServer
 from brim.storage import Database, SpendLog
+from brim.testing import ErrorReply, ScriptedServer
+from tests.support.shell.driver import PROGRAM, Home
+from tests.support.terminal import Terminal
 
 Ask = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -63,7 +67,7 @@ def test_piped_input_is_sent_and_clipped_to_fit(ask: Ask) -> None:
     assert answer["usage"]["input"] <= 2_048 - 100
     assert answer["plan"]["before"] > 2_048
     assert "clipped 1" in done.stderr
-    assert answer["cost"] is None
+    assert answer["cost"] == "0"
 
 
 def test_piped_input_alone_is_the_question(ask: Ask) -> None:
@@ -108,7 +112,7 @@ def test_the_cost_is_recorded_with_that_of_all_runs(ask: Ask, tmp_path: Path) ->
     (spent,) = spending.by("model", "category", "project")
     assert spent.keys == ("small", "main", str(tmp_path))
     assert spent.total.usage.output > 0
-    assert spent.total.format_cost() == "unknown"
+    assert spent.total.format_cost() == "$0.00"
 
 
 def test_a_daily_cap_rejects_before_sending(ask: Ask, tmp_path: Path) -> None:
@@ -119,3 +123,23 @@ def test_a_daily_cap_rejects_before_sending(ask: Ask, tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "cap_per_day_dollars" in done.stderr
     assert SpendLog(Database(tmp_path / "state")).by("model") == []
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[Hgone \x9b31m\x90q\x9c \x08\x08 \u202eback\r over"
+
+
+@pytest.mark.parametrize("reply", [HOSTILE, ErrorReply(400, HOSTILE)])
+def test_a_model_cannot_control_the_terminal(tmp_path: Path, reply: str | ErrorReply) -> None:
+    home = Home(tmp_path)
+    with ScriptedServer([reply]) as provider:
+        home.configure(provider)
+        command = [*PROGRAM, "ask", "hello"]
+        with Terminal(
+            command, environment=home.environment, folder=tmp_path, columns=150, rows=40
+        ) as terminal:
+            terminal.wait_for_end()
+            terminal.wait_for("gone")
+            written = terminal.written.decode()
+    assert not re.search(
+        r"[^\x20-\x7e\n\u00a0-\u200d\u2010-\u2027\u2030-\uffff]", written.replace("\r\n", "\n")
+    )

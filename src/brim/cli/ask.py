@@ -16,6 +16,7 @@ import click
 from brim.cli.main import main
 from brim.cli.options import load_config, number_option, print_notices
 from brim.errors import InputError, StoreError
+from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from brim.config import Config
@@ -53,8 +54,6 @@ def ask(
     brim ask "why did this fail?" < build.log
     git diff | brim ask "write a commit message" -m fast
     """
-    from brim.shell.render.sanitize import sanitize
-
     config = load_config().config
     piped = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
     message = _build_message(question, piped)

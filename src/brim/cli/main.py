@@ -23,6 +23,7 @@ from brim.errors import (
     ProviderError,
     SpendingCapError,
 )
+from brim.shell.render.sanitize import sanitize
 
 EXIT_CODES: Final[Mapping[type[BaseException], int]] = {
     ContextOverflowError: 3,
@@ -57,7 +58,7 @@ class CommandGroup(click.Group):
         except tuple(EXIT_CODES) as error:
             sentence = _format_error(error, ctx.meta.get(FILE))
             if sentence:
-                click.echo(f"brim: {sentence}", err=True)
+                click.echo(f"brim: {sanitize(sentence)}", err=True)
             ctx.exit(next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind)))
         return result
 

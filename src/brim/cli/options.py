@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from brim.errors import InputError
+from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from brim.config import LoadedConfig
@@ -63,7 +64,7 @@ def load_config(flags: Mapping[str, object] = MappingProxyType({})) -> LoadedCon
 
 def print_notices(notices: Iterable[str]) -> None:
     for notice in notices:
-        click.echo(f"brim: {notice}", err=True)
+        click.echo(f"brim: {sanitize(notice)}", err=True)
 
 
 def terminal_width(stream: IO[str]) -> int | None:
