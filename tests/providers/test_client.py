@@ -455,5 +455,5 @@ def test_a_model_on_an_own_server_costs_nothing(learned: CalibrationStore) -> No
         chat.user("Are you there?")
         client.send(chat)
         client.summarizer(chat, model="another")(None, chat.history)
-    assert (chat.ledger.cost, chat.ledger.has_unknown_cost) == (0, False)
+    assert (chat.ledger.cost, chat.ledger.has_unknown_cost) == (Decimal(0), False)
     assert (str(chat.ledger), chat.ledger.uncovered) == ("$0.00", None)
