@@ -253,3 +253,21 @@ def test_a_verdict_that_no_longer_holds_is_replaced_after_a_rejection(
     run(work())
     assert server.sent == 2
     assert rules_of(chat)["alternate"] is True
+
+
+def test_summaries_are_requested_in_the_shape_that_the_template_accepts(
+    saved: CalibrationStore,
+) -> None:
+    server, chat = StrictServer(GEMMA, "vllm"), make_session()
+
+    async def work() -> None:
+        async with (
+            serving(server.answer) as scripted,
+            brim.AsyncClient(scripted.url, calibration_store=saved, retries=0) as client,
+        ):
+            await client.prepare(chat)
+            assert await client.summarizer(chat)(None, [{"role": "user", "content": "One."}])
+
+    run(work())
+    assert rules_of(chat)["system"] == "user"
+    assert server.sent == 1

@@ -118,8 +118,8 @@ def count(
 )
 @click.option(
     "--template",
-    metavar="NAME",
-    help="Shape the messages for a strict chat template: mistral, gemma, strict, ...",
+    metavar="NAME_OR_FILE",
+    help="Shape the messages for a strict chat template: mistral, gemma, strict, ..., or a file.",
 )
 @click.option("--explain", is_flag=True, help="Print a table with the outcome of each message.")
 @click.option("--plan", "plans", type=FILE_PATH, metavar="FILE", help="Write the plan as JSON.")

@@ -38,6 +38,8 @@ from brim.session.summaries import MAX_SUMMARY_CHARS, build_summary_messages
 from brim.storage.calibration_store import CalibrationStore
 from brim.wire.formats import FORMATS
 from brim.wire.reply_parser import parse_reply
+from brim.wire.template_adapter import apply_template
+from brim.wire.template_rules import rules_for
 
 if TYPE_CHECKING:
     from brim.fitting.flow import Flow, Job
@@ -227,7 +229,9 @@ class AsyncClient:
             )
             name = model or session.model or ""
             build = FORMATS[self.endpoint.format].build
-            body = build(messages, model=name, reply=budget.reply) | options
+            rules = driver.profile.rules() if name == session.model else rules_for(name)
+            shaped = apply_template(messages, rules)
+            body = build(shaped, model=name, reply=budget.reply) | options
             reply = parse_reply(await self.connection.post(self.endpoint.chat_path, body))
             counted = sum(driver.count_text(message["content"]) for message in messages)
             is_local = self._kind in SELF_HOSTED
