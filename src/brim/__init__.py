@@ -37,7 +37,7 @@ from brim.tokens import Counter, Tokenizer
 
 if _typing.TYPE_CHECKING:
     from brim.fitting.passes import Pass
-    from brim.fitting.policies import Policy, PolicyName
+    from brim.fitting.policies import Policy, PolicyName, RollingSettings
     from brim.models.pricing import Price, Usage
     from brim.providers.client import AsyncClient, Client, Stream
     from brim.providers.local import LocalServer
@@ -86,6 +86,7 @@ __all__ = [
     "Reply",
     "ReplyStream",
     "Request",
+    "RollingSettings",
     "Session",
     "ShortView",
     "SpendingCapError",
@@ -115,6 +116,7 @@ _LAZY = {
     "Price": "brim.models.pricing",
     "Reply": "brim.wire.reply",
     "ReplyStream": "brim.session.reply_stream",
+    "RollingSettings": "brim.fitting.policies",
     "Session": "brim.session.session",
     "ShortView": "brim.session.short_view",
     "SpendingLimits": "brim.session.ledger",

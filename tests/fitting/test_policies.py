@@ -277,6 +277,31 @@ def test_rolling_clips_large_outputs_before_masking() -> None:
     assert "m" not in outcomes(request)
 
 
+def test_rolling_removes_superseded_lines_first() -> None:
+    shared = "\n".join(text(20, number) for number in range(20))
+    messages = steps(f"{shared}\nold", *(output(150, number) for number in range(8)), shared)
+    request = fit(messages, size(messages) - 50, "rolling")
+    assert [decision.reason for decision in request.plan.clipped] == ["lines repeated later"]
+    assert size(request.messages) <= size(messages) - 50
+
+
+def test_the_numbers_of_rolling_can_be_set() -> None:
+    settings = brim.RollingSettings(
+        max_age=0, small_output=200, keep_errors=False, placeholder="[gone {age}]"
+    )
+    outputs = [f"fatal error: {output(300, 1)}", *(output(300, seed) for seed in range(2, 6))]
+    messages = steps(output(150), *outputs)
+    request = fit(messages, size(messages) - 302, "rolling", rolling=settings, keep_recent=0)
+    assert outcomes(request).startswith("kkkkkm")
+    assert request.messages[5]["content"] == "[gone 4]"
+    session = brim.Session(MODEL, window=9_000, policy="rolling", rolling=settings)
+    assert brim.Session.from_dict(session.to_dict()).to_dict() == session.to_dict()
+    with pytest.raises(brim.InputError, match="do not work with steady"):
+        fit(messages, 900, "steady", rolling=settings)
+    with pytest.raises(brim.InputError, match="max_age must be an integer"):
+        brim.RollingSettings(max_age=-1)
+
+
 def test_rolling_masks_old_outputs_with_age_and_size() -> None:
     messages = steps(*(output(200, n) for n in range(10)))
     request = fit(messages, size(messages) - 400, "rolling")

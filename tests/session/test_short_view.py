@@ -200,3 +200,24 @@ def completion(text: str, tokens: int) -> Raw:
         "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": tokens, "completion_tokens": 1},
     }
+
+
+@pytest.mark.parametrize("by_index", [True, False])
+def test_a_short_view_keeps_pinned_turns(by_index: bool) -> None:
+    chat = brim.Session("gpt-4o", window=2_000)
+    chat.user("the rule", **({} if by_index else {"_pin": True}))
+    for number in range(60):
+        chat.assistant(f"noted {number}")
+        chat.user(f"and {number}? " * 20)
+    if by_index:
+        chat.pin(0)
+    messages = chat.request(short_view=ShortView(keep_turns=3)).messages
+    assert messages[0]["content"] == "the rule"
+    assert len(messages) == 4
+    assert "_pin" not in messages[0]
+
+
+def test_a_short_view_keeps_the_whole_step_of_a_pinned_result() -> None:
+    turns = history("u1 cc1 r1 r1 a1 u1 a1 u1")
+    turns[2]["_pin"] = True
+    assert roles(shorten(ShortView(1), turns)) == "attu"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim import fit
-from brim.config import ModelConfig, RoutingConfig, RoutingRule
+from brim.config import Config, ContextConfig, ModelConfig, RoutingConfig, RoutingRule
 from brim.errors import (
     AuthenticationError,
     BudgetError,
@@ -27,7 +27,15 @@ from brim.errors import (
     SpendingCapError,
 )
 from brim.providers.errors import is_fallback_worthwhile
-from brim.shell.model_clients import MAX_MATCHED_CHARS, Route, choose_route, fallback_for
+from brim.session.session import Session, get_driver
+from brim.shell.model_clients import (
+    MAX_MATCHED_CHARS,
+    ModelClients,
+    Route,
+    choose_route,
+    fallback_for,
+)
+from brim.testing import ScriptedServer
 
 CONFIG = RoutingConfig(
     rules=(
@@ -140,3 +148,18 @@ def test_a_fallback_is_used_only_if_the_model_failed(
     error: BaseException, is_worth_it: bool
 ) -> None:
     assert is_fallback_worthwhile(error) is is_worth_it
+
+
+@pytest.mark.parametrize(("window", "limits"), [(None, (40, 4_096)), (8_000, (None, None))])
+def test_sliding_has_limits_as_long_as_the_window_is_unknown(
+    window: int | None, limits: tuple[int | None, int | None]
+) -> None:
+    with ScriptedServer("Yes.", window=window) as provider:
+        model = ModelConfig(endpoint=provider.url, model="unheard-of")
+        config = Config(models={"m": model}, context=ContextConfig(policy="sliding"))
+        models, session = ModelClients(config, {}), Session(policy="sliding")
+        get_driver(session).profile = models.profile("m")
+        models.prepare(session, "m")
+        policy = get_driver(session).composer.state.policy
+        assert (policy.max_turns, policy.token_budget) == limits
+        models.close()

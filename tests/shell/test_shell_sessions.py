@@ -44,6 +44,15 @@ def test_a_killed_shell_is_resumed_with_all_messages(home: Home) -> None:
     assert last == "please continue"
 
 
+def test_a_warning_is_not_repeated_after_a_resume(home: Home) -> None:
+    with ScriptedServer("Aye.") as provider:
+        home.configure(provider, "[cost]\nwarn_at_tokens = 10")
+        with home.shell() as shell:
+            assert "This session has used" in shell.do("please say aye")
+        with home.shell("resume") as shell:
+            assert "This session has used" not in shell.do("please say it again")
+
+
 def drafted(state: Path) -> str | None:
     with closing(sqlite3.connect(state / "brim.sqlite3")) as base:
         row = base.execute("SELECT draft FROM sessions").fetchone()

@@ -207,3 +207,10 @@ def test_a_note_is_the_last_paragraph_of_the_turn_before_the_gap() -> None:
     assert add_note({"role": "assistant", "content": "one"}).startswith("one\n\n" + note)
     assert add_note(calls("a"), result("a")).startswith("done\n\n" + note)
     assert add_note(calls("a"), result("a", [IMAGE]))[1]["text"].startswith(note)
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "claude-opus-5"])
+def test_an_image_without_a_source_counts_as_an_image(model: str) -> None:
+    turns = [{"role": "user", "content": [{"type": "image"}]}]
+    assert brim.count(turns, model=model) > 1_000
+    assert brim.count({"model": model, "system": "x", "messages": turns}) > 1_000

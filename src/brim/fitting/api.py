@@ -26,7 +26,7 @@ from brim.wire.template_rules import PERMISSIVE, TemplateRules, find_rules
 if TYPE_CHECKING:
     from brim.fitting.passes import Pass
     from brim.fitting.plan import Request
-    from brim.fitting.policies import Policy, PolicyName
+    from brim.fitting.policies import Policy, PolicyName, RollingSettings
     from brim.tokens import Tokenizer
 
 Messages = Sequence[Mapping[str, object]]
@@ -92,6 +92,7 @@ def fit(
     max_turns: int | None = None,
     token_budget: int | None = None,
     low_water_mark: float | None = None,
+    rolling: RollingSettings | None = None,
     mask: str | None = None,
     template: str | None = None,
     tokenizer: Tokenizer | str | None = None,
@@ -102,7 +103,8 @@ def fit(
     or OpenAI responses, and returns the same shape, ready to be unpacked into the client's call.
     `.plan` lists what was trimmed and why. The input is never changed. `margin` replaces the tokens
     that are kept free for the uncertainty of the count. `low_water_mark` is the share of the limit
-    that a trim of `steady` or `thrift` reaches. `template` is the name, the text
+    that a trim of `steady` or `thrift` reaches, `rolling` has the numbers of that policy.
+    `template` is the name, the text
     or the path of a strict chat template whose rules the messages must follow. Raise
     `ContextOverflowError` if the messages that must be sent are larger than the limit.
     """
@@ -126,6 +128,7 @@ def fit(
         max_turns=max_turns,
         token_budget=token_budget,
         low_water_mark=low_water_mark,
+        rolling=rolling,
     )
     fitter = Fitter(counter, budget, chosen, prefix_cache, rules, _check_pins(pins), mask)
     return fitter.fit(body, format)

@@ -144,14 +144,18 @@ def clip_large(draft: Draft, over: int = 2_000) -> None:
             draft.clip(index, max(over, size - draft.excess), f"output over {over:,} tokens")
 
 
-def mask_old(draft: Draft, after: int = 5, smallest: int = 100) -> None:
+def mask_old(
+    draft: Draft, after: int = 5, smallest: int = 100, *, keep_errors: bool = True
+) -> None:
     """Mask outputs from more than `after` steps ago, except small ones and reported errors."""
     for index in draft.old_outputs:
         if draft.excess <= 0:
             return
         if draft.history.age(index, draft.view.units) <= after:
             continue
-        if draft.output_tokens(index) < smallest or draft.history.reports_error(index):
+        if draft.output_tokens(index) < smallest:
+            continue
+        if keep_errors and draft.history.reports_error(index):
             continue
         _mask(draft, index, f"output of more than {after} steps ago")
 

@@ -19,6 +19,7 @@ from brim.fitting.policies import no_thinking_floor
 from brim.fitting.replay import Replay
 from brim.fitting.trim import FloorSums, TrimRecord, compute_low_water_mark, decide_trim
 from brim.messages import Message
+from brim.wire.notes import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +53,9 @@ class Planner:
         self.tool_tokens = counter.tools(tools)
         self._base = counter.overhead + self.tool_tokens + system_tokens
         """Tokens of the request's framing, its tools and its separate system text."""
-        self.history = History(counter, pins) if mask is None else History(counter, pins, mask)
+        if mask is None:
+            mask = MASK if policy.rolling is None else policy.rolling.placeholder
+        self.history = History(counter, pins, mask)
         self._exact = not tools
         self._system_tokens = system_tokens
         self.summary_room = summary_room

@@ -24,7 +24,7 @@ from brim.fitting.passes import (
     release_protected,
     remove_repeats,
 )
-from brim.wire.notes import fill_mask
+from brim.wire.notes import MASK, fill_mask
 
 if TYPE_CHECKING:
     from brim.fitting.history import History
@@ -53,6 +53,8 @@ class Policy:
     token_budget: int | None = None
     low_water_mark: float | None = None
     """The caller's own share of a limit, which `share` returns."""
+    rolling: RollingSettings | None = None
+    """The numbers of `rolling`; None for other policies."""
 
     @property
     def identity(self) -> Hashable:
@@ -130,23 +132,57 @@ STEADY = Policy(
 
 THRIFT = Policy("thrift", STEADY.passes, clipped_floor, share=constant_share(0.60), notes=True)
 
-ROLLING = Policy(
-    "rolling",
-    (
+
+@dataclass(frozen=True, slots=True)
+class RollingSettings:
+    """The numbers of the policy `rolling`; tokens and steps."""
+
+    max_age: int = 5
+    """Outputs of more than so many steps ago are masked first."""
+    max_output: int = 2_000
+    """Larger outputs are clipped first."""
+    small_output: int = 100
+    """Smaller outputs are masked last."""
+    keep_errors: bool = True
+    """Whether outputs that report an error are masked last."""
+    placeholder: str = MASK
+    """Replaces a masked output; `{age}` and `{tokens}` are filled in."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_age", "max_output", "small_output"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise InputError(f"{name} must be an integer of at least 0, not {value!r}")
+        if not isinstance(self.placeholder, str):
+            raise InputError(f"placeholder must be text, not {type(self.placeholder).__name__}")
+
+
+@cache
+def make_rolling(settings: RollingSettings) -> Policy:
+    """Return the policy `rolling` with these numbers."""
+    mask_first = partial(
+        mask_old,
+        after=settings.max_age,
+        smallest=settings.small_output,
+        keep_errors=settings.keep_errors,
+    )
+    passes = (
         drop_unavoidable,
         drop_thinking,
-        clip_large,
-        mask_old,
+        partial(remove_repeats, caps=()),
+        partial(clip_large, over=settings.max_output),
+        mask_first,
         mask_rest,
         drop_oldest,
         release_protected,
         mask_rest,
         drop_oldest,
         clip_open,
-    ),
-    masked_floor,
-    keep_recent=5,
-)
+    )
+    return Policy("rolling", passes, masked_floor, keep_recent=5, rolling=settings)
+
+
+ROLLING = make_rolling(RollingSettings())
 
 SLIDING = Policy(
     "sliding",
@@ -167,12 +203,17 @@ def resolve_policy(
     max_turns: int | None = None,
     token_budget: int | None = None,
     low_water_mark: float | None = None,
+    rolling: RollingSettings | None = None,
 ) -> Policy:
     """Return the policy with that name, or one of the caller's passes, with these numbers.
 
     Raise `InputError` if there is no such policy or a number is not valid for it.
     """
     policy = _find_policy(given)
+    if rolling is not None:
+        if policy.rolling is None:
+            raise InputError(f"Settings of rolling do not work with {policy.name}.")
+        policy = replace(make_rolling(rolling), keep_recent=policy.keep_recent)
     if low_water_mark is not None:
         policy = _set_low_water_mark(policy, low_water_mark)
     if keep_recent is None and max_turns is None and token_budget is None:

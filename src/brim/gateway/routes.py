@@ -32,6 +32,7 @@ from brim.gateway.fit_request import BodyAdditions, FittedRequest
 from brim.gateway.headers import UpstreamHeaders
 from brim.gateway.records import CountSource
 from brim.providers.endpoint import Endpoint
+from brim.providers.from_config import rolling_settings
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import (
     ProfileSource,
@@ -169,6 +170,7 @@ class ModelRoute:
         self.count: CountMode = config.count or defaults.count.server
         self.policy = config.policy or defaults.gateway.policy
         self._low_water_mark = defaults.gateway.low_water_mark
+        self._rolling = rolling_settings(defaults)
         self.additions = BodyAdditions(config.cache_marks, config.stream_usage)
         self.kind: ServerKind = "unknown"
         self._window = Window(None, "not asked yet")
@@ -205,6 +207,8 @@ class ModelRoute:
         chosen = OFF if policy == OFF.name else POLICIES[policy]
         if chosen.share is not None:
             chosen = resolve_policy(chosen, low_water_mark=self._low_water_mark)
+        if chosen.rolling is not None:
+            chosen = resolve_policy(chosen, rolling=self._rolling)
         return Fitter(counter, budget, chosen, self._cache, profile.rules())
 
     def count_tokens(self, body: Mapping[str, Any], format: BodyFormat) -> tuple[int, CountSource]:

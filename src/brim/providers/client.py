@@ -165,7 +165,7 @@ class AsyncClient:
         **options: object,
     ) -> AsyncReplyStream[dict[str, object]]:
         """Send the next request, and return the server's events with the `reply` at the end."""
-        options = {**options, **self._stream_options(options)}
+        options = {**options, **build_stream_fields(self.endpoint.format, options)}
         settings = RequestSettings(system, short_view, category, self.endpoint.format, options)
         with self._lock(session):
             request, events = await self._deliver(session, settings, self._open_stream)
@@ -362,16 +362,6 @@ class AsyncClient:
 
         return iterate()
 
-    def _stream_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        wanted: dict[str, Any] = {"stream": True}
-        if self.endpoint.format == "openai":
-            asked = options.get("stream_options")
-            if asked is not None and not isinstance(asked, Mapping):
-                kind = type(asked).__name__
-                raise InputError(f"`stream_options` must be a mapping, not {kind}.")
-            wanted["stream_options"] = {"include_usage": True, **(asked or {})}
-        return wanted
-
     def _finish(self, session: Session, plan: Plan, reply: Reply) -> None:
         self._save(session)
         if reply.usage is None:
@@ -385,6 +375,17 @@ class AsyncClient:
     def _save(self, session: Session) -> None:
         calibration = get_driver(session).profile.calibration
         self.profiles.save(session.model or "", calibration)
+
+
+def build_stream_fields(format: FormatName, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that make a request a stream with its usage."""
+    if format != "openai":
+        return {"stream": True}
+    asked = options.get("stream_options")
+    if asked is not None and not isinstance(asked, Mapping):
+        kind = type(asked).__name__
+        raise InputError(f"`stream_options` must be a mapping, not {kind}.")
+    return {"stream": True, "stream_options": {"include_usage": True, **(asked or {})}}
 
 
 class ClientSettings(TypedDict, total=False):

@@ -10,7 +10,7 @@ The driver does no I/O. If a decision needs the server or a summarizer, the meth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from brim.errors import BudgetError, InputError
 from brim.fitting.clip import clip
 from brim.fitting.flow import confirm_reply
 from brim.fitting.plan import Request
-from brim.fitting.policies import POLICIES, resolve_policy
+from brim.fitting.policies import POLICIES, RollingSettings, resolve_policy
 from brim.session import validation
 from brim.session.composer import Composer
 from brim.session.ledger import check_category
@@ -216,8 +216,7 @@ class SessionDriver:
         turns: Sequence[Mapping[str, Any]] = self.turns
         view = self._choose_short_view(settings.short_view)
         if view is not None:
-            sent = [turn for turn in self.turns if not turn.get(openai_chat.EMPTY_FIELD)]
-            turns, builder = view.shorten(sent), create_builder()
+            turns, builder = view.shorten(self._list_sent_turns()), create_builder()
             plan = yield from self.composer.plan_turns(turns, builder, count)
         else:
             plan, builder = yield from self.composer.compose(create_builder, count)
@@ -229,6 +228,15 @@ class SessionDriver:
         self._pending = PendingRequest(plan, self.profile, settings.category, view is not None)
         self._log_request(self._pending)
         return Request(body, plan, builder.messages_key)
+
+    def _list_sent_turns(self) -> list[Turn]:
+        """Return all turns but empty replies; those that are pinned by index are marked."""
+        pins = self.composer.state.pins
+        return [
+            {**turn, "_pin": True} if index in pins else turn
+            for index, turn in enumerate(self.turns)
+            if not turn.get(openai_chat.EMPTY_FIELD)
+        ]
 
     def _create_builder(self, settings: RequestSettings) -> RequestBuilder:
         prompt = self.prompt
@@ -394,6 +402,7 @@ class SessionDriver:
                 "max_turns": policy.max_turns,
                 "token_budget": policy.token_budget,
                 "low_water_mark": policy.low_water_mark,
+                "rolling": None if policy.rolling is None else asdict(policy.rolling),
             },
             "system_role": self.prompt.role,
             "blocks": dict(self.prompt.blocks),
@@ -429,4 +438,6 @@ def parse_settings(data: Mapping[str, Any]) -> dict[str, Any]:
             f"{SAVED_VERSION}."
         )
     policy = dict(data["policy"])
+    if rolling := policy.pop("rolling", None):
+        policy["rolling"] = RollingSettings(**rolling)
     return {"policy": resolve_policy(policy.pop("name"), **policy), **data["settings"]}

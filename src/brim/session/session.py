@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from brim.fitting.budget import Budget
     from brim.fitting.passes import Pass
     from brim.fitting.plan import Plan, Request
-    from brim.fitting.policies import Policy, PolicyName
+    from brim.fitting.policies import Policy, PolicyName, RollingSettings
     from brim.models.pricing import Price, Usage
     from brim.session.ledger import Category
     from brim.session.reply_stream import AsyncReplyStream, Chunk, ReplyStream, ResponseModel
@@ -52,6 +52,7 @@ class SessionSettings(TypedDict, total=False):
     margin: int | None
     policy: PolicyName | Policy | Sequence[Pass]
     low_water_mark: float | None
+    rolling: RollingSettings | None
     tools: Sequence[Mapping[str, object]] | None
     tokenizer: Tokenizer | str | None
     summarize: Summarizer | None
@@ -80,6 +81,7 @@ class Session:
         margin: int | None = None,
         policy: PolicyName | Policy | Sequence[Pass] = "steady",
         low_water_mark: float | None = None,
+        rolling: RollingSettings | None = None,
         tools: Sequence[Mapping[str, object]] | None = None,
         tokenizer: Tokenizer | str | None = None,
         summarize: Summarizer | None = None,
@@ -98,6 +100,7 @@ class Session:
         margin: tokens kept free for the uncertainty of the count; by default that of the counter.
         policy: how a conversation that is too long is trimmed.
         low_water_mark: share of the limit that a trim of `steady` or `thrift` reaches.
+        rolling: the numbers of the policy `rolling`.
         summarize: writes a summary of trimmed turns, of at most `summary_chars` characters.
         format: format of the requests.
         template: name of the template rules, or the text or path of a chat template; by default
@@ -108,7 +111,7 @@ class Session:
         """
         _check_settings(format, summary_chars)
         profile = ModelProfile(model, window, reply, tokenizer, template, price, margin=margin)
-        chosen = resolve_policy(policy, low_water_mark=low_water_mark)
+        chosen = resolve_policy(policy, low_water_mark=low_water_mark, rolling=rolling)
         state = ComposerState(profile, chosen, _copy_tools(tools), summary_chars)
         prompt = SystemPrompt("" if system is None else system)
         self._driver = SessionDriver(state, Ledger(limits), prompt, format, cache_marks)

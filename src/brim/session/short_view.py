@@ -29,14 +29,16 @@ class ShortView:
     def shorten(self, turns: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
         """Return the last turns, shortened.
 
-        They include the call of each result among them, and always the last user turn.
+        They include the call of each result among them, and always the last user turn and the
+        pinned turns, with their whole steps.
         """
         start = _find_step_start(turns, max(0, len(turns) - self.keep_turns))
         users = [index for index, turn in enumerate(turns) if turn.get("role") == "user"]
-        kept = list(range(start, len(turns)))
-        if users and users[-1] < start:
-            kept.insert(0, users[-1])
-        return [self._shorten_turn(turns[index]) for index in kept]
+        kept = {*users[-1:], *range(start, len(turns))}
+        for index, turn in enumerate(turns):
+            if turn.get("_pin"):
+                kept.update(_find_step(turns, index))
+        return [self._shorten_turn(turns[index]) for index in sorted(kept)]
 
     def _shorten_turn(self, turn: Mapping[str, Any]) -> Mapping[str, object]:
         """Shorten results and assistant text to their ends; user text stays whole."""
@@ -49,6 +51,16 @@ class ShortView:
         if calls := turn.get("tool_calls"):
             short["tool_calls"] = [_shorten_call(call, max_chars) for call in calls]
         return turn if short == turn else short
+
+
+def _find_step(turns: Sequence[Mapping[str, object]], index: int) -> range:
+    """Return the turns of the step that a turn belongs to; of other turns the turn itself."""
+    if turns[index].get("role") != "tool" and not turns[index].get("tool_calls"):
+        return range(index, index + 1)
+    stop = index + 1
+    while stop < len(turns) and turns[stop].get("role") == "tool":
+        stop += 1
+    return range(_find_step_start(turns, index), stop)
 
 
 def _find_step_start(turns: Sequence[Mapping[str, object]], start: int) -> int:

@@ -10,14 +10,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from brim.config import Config, ModelConfig, RoutingConfig
+from brim.fitting.policies import resolve_policy
 from brim.fitting.profile import ModelProfile
 from brim.providers.client import Client
 from brim.providers.errors import choose_fallback
 from brim.providers.from_config import LOCAL, ModelChoice, choose_model, open_client, server_name
-from brim.session.driver import ASSUMED_WINDOW
+from brim.session.driver import ASSUMED_WINDOW, SessionDriver
 from brim.session.ledger import Ledger
 from brim.session.session import Session, get_driver
 from brim.session.summaries import Summarizer, Turn, build_summary_messages
+
+SLIDING_TURNS: Final = 40
+"""Turns that `sliding` sends if the window is unknown."""
 
 
 class ModelClients:
@@ -88,6 +92,22 @@ class ModelClients:
         driver.profile = replace(driver.profile, guess=tokens)
         self.client(name).prepare(session)
         self._profiles[name] = driver.profile
+        self._set_sliding_limits(driver)
+
+    def _set_sliding_limits(self, driver: SessionDriver) -> None:
+        """Limit `sliding` by turns and tokens as long as the window is unknown."""
+        context, state = self.config.context, driver.composer.state
+        if state.policy.name != "sliding":
+            return
+        is_guessed = driver.profile.is_guessed
+        policy = resolve_policy(
+            "sliding",
+            keep_recent=context.keep_recent,
+            max_turns=context.max_turns or (SLIDING_TURNS if is_guessed else None),
+            token_budget=context.token_budget or (ASSUMED_WINDOW if is_guessed else None),
+        )
+        if policy.identity != state.policy.identity:
+            driver.composer.change(replace(state, policy=policy))
 
     def query_profile(self, name: str) -> ModelProfile:
         """Return the profile of a model, completed by its server."""

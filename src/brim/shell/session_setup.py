@@ -187,6 +187,8 @@ def switch_conversation(shell: Shell, name: str) -> None:
 def attach_session(shell: Shell) -> None:
     """Give a session what is not saved with it: the ledger's store, facts, the system prompt."""
     session, spending = shell.session, shell.storage.spending
+    for warning in session.warnings:  # of a resumed conversation: given in an earlier run
+        shell.notices.is_new(warning)
     project = str(shell.project.root or shell.home)
 
     def record(model: str, category: str, call: SpendingTotal) -> None:

@@ -267,7 +267,7 @@ def read_block_media(block: Part) -> Media | None:
     """Return the image or file of an Anthropic block; None if it has none."""
     source = block.get("source")
     if not isinstance(source, Mapping):
-        return None
+        return Media("image") if block.get("type") == "image" else None
     data = source.get("data")
     match block.get("type"), source.get("type"):
         case "image", "base64" if isinstance(data, str):

@@ -125,6 +125,8 @@ def _content(
                 texts.append(text)
             case {"type": "image_url", "image_url": source}:
                 media.append(read_image(source))
+            case {"type": "image" | "image_url"}:
+                media.append(read_image(part.get("source") or part.get("image")))
             case {"type": "input_audio", "input_audio": source}:
                 media.append(read_audio(source))
             case {"type": "file", "file": source}:

@@ -12,6 +12,7 @@ from brim.config import DEFAULT, format_value, home_as_tilde, redact
 from brim.errors import BrimError, BudgetError
 from brim.fitting.profile import ModelProfile
 from brim.models.pricing import FREE
+from brim.providers.client import build_stream_fields
 from brim.providers.from_config import NO_MODEL, create_short_view, request_options
 from brim.session.session import Session, get_driver
 from brim.shell.commands.meta_command import Overview, command, find, parse_number
@@ -72,11 +73,13 @@ def request(shell: Shell, message: str) -> RenderableType:
     trial.trim = shell.session.trim
     if message or driver.outputs or not trial.history or trial.history[-1]["role"] == "assistant":
         trial.user(message or NO_MESSAGE)
+    options = request_options(choice)
     made = trial.request(
         system=system_prompt(shell, route.system) if route.system else None,
         short_view=create_short_view(choice, shell.config),
         format=choice.model.format,
-        **request_options(choice),
+        **options,
+        **build_stream_fields(choice.model.format, options),
     )
     return json.dumps(dict(made), indent=2, ensure_ascii=False)
 
