@@ -113,37 +113,45 @@ class Total:
     """The sizes of all requests."""
 
 
-def totals(replays: Iterable[Replay], near: int, pool: Pool) -> dict[str, Total]:
-    """Return the figures of every policy and of the controls over some sessions."""
+def totals(
+    replays: Iterable[Replay], near: int, pool: Pool, *, controls: bool = True
+) -> dict[str, Total]:
+    """Return the figures of every policy, and of the controls, over some sessions."""
     found: dict[str, Total] = defaultdict(Total)
     for session in replays:
-        asked = {**session.sent, **_controls(session, near, pool)}
+        asked = {**session.sent, **(_controls(session, near, pool) if controls else {})}
         for policy, sent in asked.items():
             prompts = cost.to_prompts(sent, pool)
             found[policy].bill += cache.anthropic(prompts, session.first)
             found[policy].tokens += sum(prompt.total for prompt in prompts[session.first :])
         for kind, reader in READERS.items():
             needs = find_needs(session, near, pool, reader)
+            read = _cache_reader(reader, needs, pool)
             for policy, sent in asked.items():
-                score = getattr(found[policy], kind)
-                count_found(score, needs, sent[session.first :], pool, reader)
+                count_found(getattr(found[policy], kind), needs, sent[session.first :], read)
     return dict(found)
 
 
-def count_found(
-    score: Score,
-    needs: Sequence[Mentions],
-    sent: Sequence[Sequence[int]],
-    pool: Pool,
-    reader: Callable[[str], Mentions],
-) -> None:
-    """Add to a score how many of the needed mentions each request contains."""
+def _cache_reader(
+    reader: Callable[[str], Mentions], needs: Sequence[Mentions], pool: Pool
+) -> Callable[[int], Mentions]:
+    """Return a function that reads what is ever needed from a message, each message once."""
     ever: Mentions = frozenset().union(*needs)
 
     @functools.cache
     def read(number: int) -> Mentions:
         return reader(text_of(pool.messages[number])) & ever
 
+    return read
+
+
+def count_found(
+    score: Score,
+    needs: Sequence[Mentions],
+    sent: Sequence[Sequence[int]],
+    read: Callable[[int], Mentions],
+) -> None:
+    """Add to a score how many of the needed mentions each request contains."""
     for needed, request in zip(needs, sent, strict=True):
         if needed:
             score.needed += len(needed)

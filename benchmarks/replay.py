@@ -7,9 +7,10 @@ a request is then a tuple of numbers, and two requests share a prefix where thei
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import TypeAlias
 
 import brim
 from benchmarks import limited, ruler
@@ -17,14 +18,15 @@ from benchmarks.recordings import Message, Recording, request_points, sessions
 from benchmarks.validity import SYSTEM
 
 HIGH_MARK = "steady, mark 95 %"
-POLICIES: dict[str, tuple[str, float | None]] = {
+Policies: TypeAlias = Mapping[str, tuple[str, float | None]]
+"""By name: the policy and its low-water mark, if it is not the policy's own."""
+POLICIES: Policies = {
     "sliding": ("sliding", None),
     "rolling": ("rolling", None),
     "steady": ("steady", None),
     "thrift": ("thrift", None),
     HIGH_MARK: ("steady", 0.95),
 }
-"""By name: the policy and its low-water mark, if it is not the policy's own."""
 
 
 class Pool:
@@ -111,13 +113,13 @@ def settings(recordings: Sequence[Recording]) -> list[Setting]:
     ]
 
 
-def replays(setting: Setting, pool: Pool) -> Iterator[Replay]:
+def replays(setting: Setting, pool: Pool, policies: Policies = POLICIES) -> Iterator[Replay]:
     """Replay the conversations of a setting that exceed its budget."""
     for conversation in setting.conversations:
         history = tuple(map(pool.number, conversation.messages))
         points = request_points(conversation.messages)
         if points and pool.size(history[: points[-1]]) > setting.budget:
-            yield _replay(conversation, history, points, setting.budget, pool)
+            yield _replay(conversation, history, points, setting.budget, pool, policies)
 
 
 def _replay(
@@ -126,10 +128,11 @@ def _replay(
     points: Sequence[int],
     budget: int,
     pool: Pool,
+    policies: Policies,
 ) -> Replay:
     messages = conversation.messages
     tried = {
-        name: requests(messages, points, budget, policy, pool) for name, policy in POLICIES.items()
+        name: requests(messages, points, budget, policy, pool) for name, policy in policies.items()
     }
     whole = [index for index in range(len(points)) if all(row[index] for row in tried.values())]
     asked = tuple(points[index] for index in whole)

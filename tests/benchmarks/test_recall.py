@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import recall, recordings, replay
+from benchmarks import marks, recall, recordings, replay
 
 
 @pytest.mark.parametrize(
@@ -97,3 +97,14 @@ def test_controls_have_the_size_of_the_request_and_keep_its_newest_messages() ->
     assert places[-2:] == [6, 7]
     assert {3, 2, 1} <= set(places), "the user message of the task, and the first of the order"
     assert pool.size(changed) <= pool.size(session.sent["steady"][0])
+
+
+def test_a_higher_mark_costs_more(capsys: pytest.CaptureFixture[str]) -> None:
+    chats = [recording for recording in recordings.load() if recording.chat]
+    entities, spans = marks.tables(chats[:3])
+    (row,) = entities.rows
+    assert row["sessions"] == "support chats, 4k"
+    assert spans.rows[0].keys() == row.keys() == {"sessions", *marks.POLICIES}
+    bills = [float(str(row[f"{mark} %"]).partition("(")[2].rstrip(")")) for mark in (60, 95)]
+    assert bills == sorted(bills)
+    assert "support chats, 4k" in capsys.readouterr().err
