@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -163,6 +164,27 @@ def test_what_git_runs_later_cannot_be_changed(kind: str, tmp_path: Path) -> Non
     field.run("echo evil > .git/hooks/pre-commit; echo evil >> .git/config; rm -rf .git/hooks")
     assert list((field.project / ".git" / "hooks").iterdir()) == []
     assert (field.project / ".git" / "config").read_text() == "[core]\n"
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_the_git_folder_cannot_be_replaced(kind: str, tmp_path: Path) -> None:
+    field = Field(kind, tmp_path)
+    field.run("mv .git old && cp -r old .git && echo evil >> .git/config")
+    field.run("mkdir other; echo evil > other/config; echo ../other > .git/commondir")
+    assert (field.project / ".git" / "config").read_text() == "[core]\n"
+    assert not (field.project / ".git" / "commondir").exists()
+
+
+def test_no_process_outlives_the_command(field: Field) -> None:
+    field.run("(setsid sh -c 'sleep 0.5; touch late' >/dev/null 2>&1 &)")
+    time.sleep(1)
+    assert not (field.project / "late").exists()
+
+
+def test_limits_of_other_processes_and_the_kernel_cannot_be_changed(field: Field) -> None:
+    code = f"import resource; resource.prlimit({os.getpid()}, resource.RLIMIT_CORE)"
+    assert field.run(f"python3 -c '{code}'").returncode != 0
+    assert field.run("[ -w /proc/sys/kernel/core_pattern ]").returncode != 0
 
 
 SEND: Final = """

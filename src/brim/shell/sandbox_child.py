@@ -43,7 +43,7 @@ METADATA: Mapping[str, tuple[int | None, int]] = {
     "lremovexattr": (198, 15), "fremovexattr": (199, 16), "utime": (132, 88), "utimes": (235, 88),
     "futimesat": (261, 88), "utimensat": (280, 88),
 }  # fmt: skip
-SOCKET, IOCTL = (41, 198), (16, 29)
+SOCKET, IOCTL, PRLIMIT = (41, 198), (16, 29), (302, 261)
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 TERMINAL_INPUT = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX, with which a program can type on the terminal."""
@@ -60,14 +60,29 @@ def main() -> NoReturn:
         os.environ.pop(name, None)
     for signum in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(signum, _ignore)  # a handler, which the command does not inherit
+    LIBC.prctl(36, 1, 0, 0, 0)  # processes that the command leaves behind become ours
     temporary = os.environ["TMPDIR"] = options["temporary"] = tempfile.mkdtemp(prefix="brim-run-")
+    redirect = Path(options["project"], ".git", "commondir")  # git reads its settings from there
+    had_redirect = redirect.exists()
     try:
         code = _fork(options, has_mounts=True)
         if code is None:
             code = _fork(options, has_mounts=False)
     finally:
+        _end_children()
+        if not had_redirect and redirect.parent.resolve() == redirect.parent:
+            redirect.unlink(missing_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
     os._exit(FAILED if code is None else code)
+
+
+def _end_children() -> None:
+    """End the processes that the command left behind."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while processes := children.read_text().split():
+        for process in map(int, processes):
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
 
 
 def _ignore(_signum: int, _frame: object) -> None:
@@ -115,6 +130,7 @@ def build_filter(*, ip_allowed: bool, metadata_allowed: bool) -> bytes:
         rows += [(0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | errno.EPERM)]
     rows += _check_argument(IOCTL[at], 24, TERMINAL_INPUT, are_allowed=False)
     rows += _check_argument(SOCKET[at], 16, IP_FAMILIES if ip_allowed else (), are_allowed=True)
+    rows += _check_argument(PRLIMIT[at], 16, (0,), are_allowed=True)  # no other process
     rows.append((0x06, 0, 0, 0x7FFF0000))
     return b"".join(struct.pack("HBBI", *row) for row in rows)
 
@@ -158,12 +174,20 @@ def _run_bubblewrap(options: Mapping[str, Any]) -> None:
     arguments = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     arguments += [] if options["network"] else ["--unshare-net"]
     arguments += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    for path in (options["project"], options["temporary"]):
+    arguments += ["--ro-bind", "/proc/sys", "/proc/sys"]  # which root could write to
+    for path in _writable(options):
         arguments += ["--bind", path, path]
     for path in _git_programs(options["project"]):
         arguments += ["--ro-bind", path, path]
     arguments += ["--chdir", options["folder"], "--cap-drop", "ALL", "--seccomp", str(program)]
     os.execvp("bwrap", [*arguments, "--", *options["command"]])
+
+
+def _writable(options: Mapping[str, Any]) -> list[str]:
+    """Return the folders to mount as writable; `.git` too, because a mount cannot be replaced."""
+    git = f"{options['project']}/.git"
+    is_plain = Path(git).is_dir() and not Path(git).is_symlink()
+    return [options["project"], options["temporary"], *([git] if is_plain else [])]
 
 
 def _git_programs(project: str) -> list[str]:
@@ -199,7 +223,7 @@ def _isolate(options: Mapping[str, Any]) -> bool:
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     except OSError:
         return False
-    writable = [options["project"].encode(), options["temporary"].encode()]
+    writable = [path.encode() for path in _writable(options)]
     protected = [name.encode() for name in _git_programs(options["project"])]
     results = [LIBC.mount(b"none", b"/", None, 0x4000 | 0x40000, None)]
     results += [LIBC.mount(path, path, None, 0x1000, None) for path in (*writable, *protected)]
