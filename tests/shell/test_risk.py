@@ -241,6 +241,39 @@ def test_a_program_in_the_project_is_not_read_only(place: Path) -> None:
     shutil.rmtree(tools)
 
 
+def test_a_pattern_that_can_become_an_option_is_not_read_only(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    assert judged("sort *", tmp_path).is_read_only
+    assert not judged("uniq *", tmp_path).is_read_only, "it writes to the second file"
+    (tmp_path / "-ob").touch()
+    for line in ("sort *", "rg x ?ob", "find *", "sort -o*"):
+        assert not judged(line, tmp_path).is_read_only, line
+    assert judged("cat *", tmp_path).is_read_only
+
+
+def test_a_toolchain_of_the_project_is_not_read_only(tmp_path: Path) -> None:
+    assert judged("cargo --version", tmp_path).is_read_only
+    (tmp_path / "rust-toolchain.toml").touch()
+    assert not judged("cargo --version", tmp_path).is_read_only
+    assert not judged("rustc --version", tmp_path).is_read_only
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "core.alternateRefsCommand=./x", "remote.origin.promisor=true", "man.man.path=./x",
+        "extensions.partialClone=origin", "protocol.ext.allow=always",
+    ],
+)  # fmt: skip
+def test_a_setting_with_which_git_runs_programs_is_known(setting: str, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    assert judged("git log", tmp_path).is_read_only
+    key, _, value = setting.partition("=")
+    subprocess.run(["git", "config", key, value], cwd=tmp_path, check=True)
+    assert not judged("git log", tmp_path).is_read_only
+
+
 def test_a_repository_that_runs_programs_is_not_read_only(tmp_path: Path) -> None:
     def is_read_only(line: str, folder: Path = tmp_path) -> bool:
         found = assess(line, variables={}, folder=folder, project=tmp_path, since=0.0)

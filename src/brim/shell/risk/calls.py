@@ -11,13 +11,26 @@ from typing import Final
 
 from brim.shell.risk.command_data import load_commands, load_patterns
 from brim.shell.risk.places import Places
-from brim.shell.risk.words import UNKNOWN, Word, plain
+from brim.shell.risk.words import UNKNOWN, Word, is_pattern, plain
 
 _GUARD_LETTERS: Final = frozenset("abdfhilnpqrstuvxzLPRTVX0123456789")
 """Letters that may share a dash with an option that makes a call harmless."""
-_GIT_VALUED: Final = frozenset((
-    "-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env",
-))  # fmt: skip
+_VALUED: Final = {
+    "git": "-C -c --git-dir --work-tree --namespace --exec-path --config-env",
+    "kubectl": "-n --namespace --context", "docker": "-f --file -p --project-name",
+    "helm": "-n --namespace --kube-context", "gh": "-R --repo",
+}  # fmt: skip
+"""Options before a subcommand that take a value."""
+_SWITCHES: Final = {
+    "systemctl": "--user --system --no-pager --all --full --failed --quiet --plain --no-legend",
+}
+"""Options before a subcommand that take none."""
+_MAY_TAKE_VALUE: Final = re.compile(
+    r"-\w*[eopuxCFIMPST]|--[\w-]*(?:clude|filter|sort|from|file|dir|dest|path|suffix|format)"
+)
+"""Options after which the next one may be a value."""
+_ORDERED: Final = ("kill", "fc")
+"""Programs whose options end at the first operand."""
 _VERB_OPTIONS: Final = frozenset((
     "--delete", "--destroy", "--purge", "--wipe", "--erase", "--drop", "--force-reset",
     "--unregister", "--delete-all",
@@ -38,13 +51,17 @@ class ProgramCall:
     def texts(self) -> list[str]:
         return [word.text for word in self.words]
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether an argument may become an option, or several arguments, at run time."""
+        starts = re.compile(rf"{UNKNOWN}|-[^=]*{UNKNOWN}")
+        if any(starts.match(text) or (text[:1] == "-" and is_pattern(text)) for text in self.texts):
+            return True
+        return any(is_pattern(text[:1]) for text in self.texts) and self.places.has_option_file()
+
     def options(self) -> Iterator[str]:
-        """Yield every argument before `--` that begins with a dash."""
-        for text in self.texts:
-            if text == "--":
-                return
-            if text.startswith("-") and len(text) > 1:
-                yield plain(text)
+        """Yield every argument that begins with a dash, also after `--`, which can be a value."""
+        yield from (plain(text) for text in self.texts if re.match(r"-(?!-?$)", text))
 
     def has(self, *flags: str) -> bool:
         """Return whether an option is given: `-f` also in `-rf`, `--force` also abbreviated.
@@ -62,9 +79,15 @@ class ProgramCall:
     def is_guarded(self, *flags: str) -> bool:
         """Return whether an option makes the call harmless.
 
-        Stricter than `has`: the letter must not be part of the value of another option.
+        Stricter than `has`: it must not be the value of another option, or a part of it.
         """
-        for option in (*self.options(), *(t for t in map(plain, self.texts) if t[:1] != "-")):
+        before = ""
+        for option in map(plain, self.texts):
+            if option == "--" or (self.name in _ORDERED and before and before[0] != "-"):
+                return False
+            before, last = option, before
+            if option.startswith("-") and _MAY_TAKE_VALUE.fullmatch(last):
+                continue
             names = (option, option.partition("=")[0])
             if any(fnmatchcase(name, flag) for name in names for flag in flags):
                 return True
@@ -109,15 +132,21 @@ class ProgramCall:
 
     def subcommand_positions(self) -> Iterator[int]:
         """Yield where the subcommand may be: a word after an option may be the option's value."""
-        is_git, skip = self.name == "git", False
+        valued, skip = _VALUED.get(self.name, "").split(), False
         for at, text in enumerate(self.texts):
             if skip or text.startswith("-"):
-                skip = is_git and not skip and text in _GIT_VALUED
+                skip = not skip and text in valued
                 continue
             yield at
-            before = self.texts[at - 1] if at else ""
-            if is_git or not before.startswith("-") or "=" in before:
+            if not self.may_be_value(at):
                 return
+
+    def may_be_value(self, at: int) -> bool:
+        """Return whether an argument may be the value of the option before it."""
+        before = self.texts[at - 1] if at else ""
+        is_option = before.startswith("-") and "=" not in before and self.name != "git"
+        skipped = at > 1 and self.texts[at - 2] in _VALUED.get(self.name, "").split()
+        return is_option and not skipped and before not in _SWITCHES.get(self.name, "").split()
 
 
 def _is_flag(option: str, flag: str) -> bool:
@@ -177,8 +206,8 @@ class CommandRule:
             tuple(unless.split()),
         )  # fmt: skip
 
-    def find(self, call: ProgramCall) -> ProgramCall | None:
-        """Return the call without its subcommands; None if they are others."""
+    def find(self, call: ProgramCall, *, is_certain: bool = False) -> ProgramCall | None:
+        """Return the call without its subcommands; None if they are, or may be, others."""
         found: ProgramCall | None = call
         for step in self.subcommands:
             if found is None:
@@ -187,6 +216,7 @@ class CommandRule:
             positions = (
                 at for at in found.subcommand_positions()
                 if any(fnmatchcase(plain(texts[at]), name) for name in step)
+                and not (is_certain and found.may_be_value(at))
             )  # fmt: skip
             at = next(positions, None)
             found = None if at is None else found.after(at + 1)
@@ -199,10 +229,11 @@ class CommandRule:
         return not (self.exceptions and call.is_guarded(*self.exceptions))
 
     def is_read_only(self, call: ProgramCall) -> bool:
-        rest = self.find(call)
+        rest = self.find(call, is_certain=True)
         if rest is None or (self.options and not rest.is_guarded(*self.options)):
             return False
-        if self.most_operands is not None and len(rest.operands()) > self.most_operands:
+        operands = [name for word in rest.operands() for name in rest.places.matches(word)]
+        if self.most_operands is not None and len(operands) > self.most_operands:
             return False
         return not (self.exceptions and call.has(*self.exceptions))
 
@@ -292,6 +323,11 @@ def is_help(call: ProgramCall) -> bool:
     """Return whether the call only prints help or a version."""
     *words, last = call.texts or [""]
     are_names = all(re.fullmatch(r"\w[\w-]*", word) for word in words)
+    names = command_table().names
+    runs = call.name in names["runners"] or language_of(call.name) is not None
+    is_rust = call.name in ("cargo", "rustc") and call.places.has_toolchain()
+    if is_rust or call.name in names["loads"] or (words and runs):
+        return False
     return last in ("--help", "--version") and len(words) <= 2 and are_names
 
 
@@ -300,7 +336,8 @@ def is_read_only_by_table(call: ProgramCall) -> bool:
     table, names = command_table(), command_table().names
     rules = table.read_only.get(call.name, ())
     is_listed = any(call.name in names[key] for key in ("any", "tools", "readers"))
+    if call.name in ("test", "[") and call.has("-v", "-R"):
+        return all(re.fullmatch(r"\w+|-\w|\]", text) for text in call.texts)
     if call.name in names["any"] or (is_help(call) and (is_listed or rules)):
         return True
-    is_dynamic = any(text.startswith(UNKNOWN) for text in call.texts)
-    return not is_dynamic and any(rule.is_read_only(call) for rule in rules)
+    return not call.is_dynamic and any(rule.is_read_only(call) for rule in rules)

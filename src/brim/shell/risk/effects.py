@@ -177,9 +177,13 @@ def _sql(call: ProgramCall) -> str | None:
 
 
 _AWK_STRING: Final = re.compile(r'"(?:\\.|[^"\\])*"')
-_AWK_CALM: Final = re.compile(r'>\s*"/dev/std(?:err|out)"|\|\s*"sort(?: -[\w ,.]+)?"|\|\|')
+_AWK_CALM: Final = re.compile(
+    r'(?:>\s*"/dev/std(?:err|out)"|\|\s*"sort(?: -[bfghknruV\d ,.-]+)?")(?=\s*(?:[;}\n]|$))|\|\|'
+)
 """Harmless outputs of an awk script."""
-_AWK_RUNS: Final = re.compile(r"system\s*\(|getline|\||@|\bprintf?\b[^;}\n]*>")
+_AWK_RUNS: Final = re.compile(r"system\s*\(|getline|\||@|\bprintf?\b(?:[^;}\n]|,\s*\n)*>")
+_AWK_MAY_RUN: Final = re.compile(r"system\s*\(|getline|\||@|\bprintf?\b.*>", re.DOTALL)
+"""The same for a script with a regular expression or a comment, which may contain quotes."""
 
 
 def _awk(call: ProgramCall) -> str | None:
@@ -187,8 +191,15 @@ def _awk(call: ProgramCall) -> str | None:
     scripts = [*call.operands("-F", "-v", "-f")[:1], *call.values("-e", "-f", "--source")]
     if not all(map(is_known, scripts)):
         return "runs a script that is known only at run time"
-    calm = (_AWK_STRING.sub('""', _AWK_CALM.sub("", plain(script))) for script in scripts)
-    return "its script runs commands or writes files" if any(map(_AWK_RUNS.search, calm)) else None
+    calm = [_AWK_CALM.sub("", plain(script)) for script in scripts]
+    is_bad = any(map(_awk_runs, calm))
+    return "its script runs commands or writes files" if is_bad else None
+
+
+def _awk_runs(script: str) -> bool:
+    text = _AWK_STRING.sub('""', script)
+    has_quotes = re.search(r"[/#]", text) and '"' in script
+    return bool(_AWK_MAY_RUN.search(script) if has_quotes else _AWK_RUNS.search(text))
 
 
 RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
@@ -207,9 +218,8 @@ RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
 
 
 def _find_reads(call: ProgramCall) -> bool:
-    is_dynamic = any(text.startswith(UNKNOWN) for text in call.texts)
     bad = ("-delete", "-fprint", "-fprint0", "-fls", "-fprintf", "-ok", "-okdir")
-    return not is_dynamic and not any(plain(text) in bad for text in call.texts)
+    return not any(plain(text) in bad for text in call.texts)
 
 
 _SED_OPTIONS: Final = re.compile(
@@ -219,6 +229,8 @@ _SED_OPTIONS: Final = re.compile(
 
 def is_read_only(call: ProgramCall) -> bool:
     """Return whether a program with a script or an expression of its own only reads."""
+    if call.is_dynamic:
+        return False
     if call.name in ("find", "gfind"):
         return _find_reads(call)
     if call.name in ("sed", "gsed"):

@@ -79,6 +79,16 @@ class Places:
     def exists(self, word: str) -> bool:
         return any(map(os.path.lexists, self.paths(word) or ()))
 
+    def has_toolchain(self) -> bool:
+        """Return whether a file of the project names the programs that rustup runs."""
+        folders = (above for folder in self.folders for above in (folder, *folder.parents))
+        return any(any(above.glob("rust-toolchain*")) for above in folders)
+
+    def has_option_file(self) -> bool:
+        """Return whether a pattern such as `*` can become an option, because of a file's name."""
+        files = (path for folder in self.folders if folder.is_dir() for path in folder.iterdir())
+        return any(path.name.startswith("-") for path in files)
+
     def is_folder(self, word: str) -> bool:
         return any(map(os.path.isdir, self.paths(word) or ()))
 

@@ -60,8 +60,8 @@ _INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
 """An array index with a substitution, which some builtins run even in single quotes."""
 _EVALUATED: Final = {
     "arithmetic_expansion": r"[A-Za-z_`]|\$(?!\(\()",
-    "expansion": r":(?![-+=?])|[@!\[]",
-    "test_command": r"-(?:eq|ne|lt|le|gt|ge)\b|^\(\(",
+    "expansion": r":(?![-+?])|[@!\[=]",
+    "test_command": r"-(?:eq|ne|lt|le|gt|ge)\b|^\(\(|-[vR]\s+(?!\w+\s)",
     "compound_statement": r"^\(\(",
 }
 """Constructs that evaluate an expression, if their text matches."""
@@ -138,7 +138,7 @@ class Review:
         text = text_of(node)
         if node.type in ("raw_string", "ansi_c_string") and _INDEX.search(text):
             self.log.add(text, "a substitution in an array index runs")
-        elif node.type == "expansion" and "`" in text:
+        elif node.type == "expansion" and re.search(r"`|\$\(", text):
             for piece in _substitutions(text):
                 self.inner().script(piece, piece)
         elif node.type == "for_statement" and (name := node.child_by_field_name("variable")):
@@ -192,11 +192,13 @@ class Review:
                 self.log.add(source, "its value runs commands")
             elif value and not name.startswith("PS"):
                 self.inner().script(value, source)
-                self.log.raise_to_other()
+            self.log.raise_to_other()
         elif name == "PATH" and re.search(r"(^|:)(?![/~:\ue000]|$)", value):
             self.log.add(source, "programs would be taken from a relative folder")
         elif not any(fnmatchcase(name, pattern) for pattern in table["harmless"]):
-            is_new = name.islower() and name not in self.names.variables
+            is_new = name.isidentifier() and name.islower() and name not in self.names.variables
+            if name == "IFS" and is_prefix:
+                return
             if is_prefix or not is_new:
                 self.log.raise_to_other()
 
@@ -208,7 +210,7 @@ class Review:
         name = words[0].text if words else ""
         if words[1:]:
             self.log.raise_to_other()  # words of a command, which the grammar reports here
-        if operator == "<" and not name.startswith(("/dev/tcp", "/dev/udp")):
+        if operator == "<" and not re.match(rf"{UNKNOWN}|/+dev/+(tcp|udp)\b", name):
             return
         if operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", plain(name)):
             return
@@ -252,7 +254,7 @@ class Review:
         if name in ("cd", "pushd"):
             self._enter(call)
         if name == "read":
-            for text in filter(str.isidentifier, call.operands("-p", "-d", "-n", "-t", "-N")):
+            for text in call.operands("-p", "-d", "-n", "-t", "-N", "-i"):
                 self.assigned.add(text)
                 self.assign(text, "", source, is_prefix=False)
         if name in ("eval", "source", ".") and code.is_trusted_output(source):

@@ -147,6 +147,8 @@ def check_word_boundaries(node: Node) -> None:
 _BARE: Final = re.compile(r"\\(.)|(.)", re.DOTALL)
 _QUOTED: Final = re.compile(r'\\([$`"\\])|\\\n')
 _BRACES: Final = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
+_SPLIT: Final = frozenset(("simple_expansion", "expansion", "command_substitution"))
+"""Parts that can become several words."""
 _NAME: Final = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 _ASSIGNED: Final = re.compile(
     r"([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:\+\+|--|[-+*/%&|^:]?=)|\b(?:for|select)\s+([A-Za-z_]\w*)"
@@ -189,7 +191,12 @@ class Expander:
         text = self._expand(node, empties)
         if node.type in ("word", "concatenation") and text.startswith("~"):
             text = self._home_path(text)
+        if node.type == "concatenation" and any(map(self._may_split, node.named_children)):
+            text = UNKNOWN + text
         return [Word(text, tuple(empties), is_bare=text == text_of(node))]
+
+    def _may_split(self, node: Node) -> bool:
+        return node.type in _SPLIT and not is_known(self._expand(node, []))
 
     def text(self, node: Node) -> str:
         """Return the node as one text, without splitting."""

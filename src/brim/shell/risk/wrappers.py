@@ -73,7 +73,7 @@ def _unwrap(call: ProgramCall, wrapper: CommandRule) -> Iterator[Sequence[Word] 
     elif rest and "joins" in traits:
         yield " ".join(plain(word.text) for word in rest)
     elif rest and "appends" in traits:
-        mark = plain(call.value("-I", "--replace") or "") or "{}"
+        mark = plain(call.value("-I", "-i", "--replace") or "") or "{}"
         mark = mark if is_known(mark) else "{}"
         yield [*(Word(word.text.replace(mark, UNKNOWN)) for word in rest), Word(UNKNOWN)]
     elif rest:
@@ -92,7 +92,8 @@ def _start(call: ProgramCall, valued: frozenset[str], traits: Sequence[str]) -> 
         if text == "--" and has_options:
             at, has_options = at + 1, False
         elif has_options and text.startswith("-") and (text != "-" or call.name in ("su", "env")):
-            at += 2 if _takes_value(text, valued) else 1
+            has_optional = "appends" in traits and re.match(r"-\w*[iel]", text)  # -i, -e and -l
+            at += 2 if _takes_value(text, valued) and not has_optional else 1
         elif assigns and ASSIGNMENT.match(text):
             at += 1
         elif skips:
@@ -106,7 +107,9 @@ def _takes_value(text: str, valued: frozenset[str]) -> bool:
     """Return whether an option takes the next argument: by name, abbreviated, or as in `-iu`."""
     if text.startswith("--"):
         return any(name.startswith(text) for name in valued)
-    return text in valued or (len(text) == 3 and text[1:].isalpha() and "-" + text[2] in valued)
+    letters = text[1:]
+    at = next((n for n, letter in enumerate(letters) if f"-{letter}" in valued), len(letters))
+    return at == len(letters) - 1 or text in valued
 
 
 def _find(call: ProgramCall) -> Iterator[Sequence[Word]]:
