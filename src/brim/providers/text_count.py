@@ -14,14 +14,16 @@ from brim.wire.formats import read_messages, read_tools
 if TYPE_CHECKING:
     from brim.wire.formats import BodyFormat
 
-REQUEST_MARGIN: Final = 48
+REQUEST_MARGIN: Final = 96
 """Tokens of a system text that a template may add to a request."""
 MESSAGE_MARGIN: Final = 4
 """Tokens that a template may add to a message, a call or a result."""
-TOOL_PROMPT_MARGIN: Final = 160
+TOOL_PROMPT_MARGIN: Final = 400
 """Tokens of the instructions that a template may add before tools."""
-TOOL_MARGIN: Final = 0.3
+TOOL_MARGIN: Final = 0.5
 """Share of the definitions of tools that a template may add: it may indent them."""
+STEP_MARGIN: Final = 0.27
+"""Share of calls and results that a template may add: it may print them as JSON."""
 
 
 class TextSumCounter(RequestCounter):
@@ -64,7 +66,9 @@ class TextRequest:
 
     def _margin(self) -> int:
         parts = sum(1 + len(message.calls) for message in self._messages)
+        steps = (each for each in self._messages if each.calls or each.answers is not None)
         margin = REQUEST_MARGIN + MESSAGE_MARGIN * parts
+        margin += ceil(STEP_MARGIN * sum(map(self._counter.message, steps)))
         if self._tools:
             margin += TOOL_PROMPT_MARGIN + ceil(TOOL_MARGIN * self._counter.tools(self._tools))
         return margin
