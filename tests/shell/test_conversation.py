@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.errors import InputError
+from brim.errors import InputError, StoreError
 from brim.fitting.flow import run_flow
 from brim.session.session import Session, get_driver
 from brim.shell.conversation import INCOMPLETE, NO_RESULT, SavedConversation, resume_conversation
+from brim.shell.session_setup import find_saved
 from brim.storage import ConversationStore, Database
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -49,6 +51,22 @@ def again(conversation: SavedConversation) -> SavedConversation:
     """Return the same conversation, as another process resumes it."""
     conversation.log.unlock(conversation.name)
     return resume_conversation(conversation.log, conversation.name, session)
+
+
+def test_the_last_conversation_that_is_not_open_elsewhere_is_resumed(
+    log: ConversationStore, tmp_path: Path
+) -> None:
+    older, newer = begun(log), begun(log)
+    for each in (older, newer):
+        each.add_message("hello")
+    log.unlock(older.name)
+    with closing(Database(tmp_path / "state")) as database:
+        other = ConversationStore(database)
+        assert find_saved(other, "", Path("/")) == older.name
+        other.unlock(older.name)
+        log.lock(older.name)
+        with pytest.raises(StoreError, match="are open in other shells"):
+            find_saved(other, "", Path("/"))
 
 
 def said(conversation: SavedConversation) -> list[Any]:

@@ -208,7 +208,7 @@ def test_a_script_destroys_nothing(home: Home) -> None:
     assert not (home.folder / "never").exists(), "what fails ends a script"
     assert (home.folder / "kept").is_dir()
     assert (home.folder / "made").exists()
-    assert "goal complete" in done.stdout
+    assert "goal complete" in done.stderr
     assert "[brim] The user skipped `rm -rf kept`." in sent(provider, 1)
 
 

@@ -303,6 +303,7 @@ def test_pin_recall_and_rolling(home: Home) -> None:
             assert "teal" not in sent(provider)
             assert re.search(r"^0 +user +pinned +my number", shell.do(":history 30"), re.MULTILINE)
             assert re.search(r"^2 +user +dropped +my colour", shell.do(":history 30"), re.MULTILINE)
+            assert "Turn 0 is still sent" in shell.do(":recall 0")
             assert "tokens will be sent with your next message" in shell.do(":recall 2")
             shell.do("?which colour was it?")
             assert "my colour is teal" in last_words(provider.requests[-1].body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import sys
@@ -51,6 +52,26 @@ def test_a_warning_is_not_repeated_after_a_resume(home: Home) -> None:
             assert "This session has used" in shell.do("please say aye")
         with home.shell("resume") as shell:
             assert "This session has used" not in shell.do("please say it again")
+
+
+def test_a_command_that_was_killed_with_its_shell_is_not_forgotten(home: Home) -> None:
+    temporary = home.folder / "tmp"
+    temporary.mkdir()
+    home.environment["TMPDIR"] = str(temporary)
+    with ScriptedServer("Aye.") as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.do("good day to you")
+            shell.terminal.line("echo begun; sleep 600")
+            shell.terminal.wait_for(lambda screen: "begun" in screen)
+            shell.terminal.kill()
+        (left,) = temporary.glob("brim-*")
+        os.utime(left, (0, 0))
+        with home.shell("resume") as shell:
+            shown = shell.do(":output")
+            shell.leave()
+    assert "$ echo begun; sleep 600\n[brim] No output: the shell was killed" in shown
+    assert list(temporary.glob("brim-*")) == []
 
 
 def drafted(state: Path) -> str | None:
@@ -152,6 +173,32 @@ def test_a_script_stops_at_the_first_line_that_fails(home: Home) -> None:
         assert left.returncode == 1
         assert "The script left with exit code 3" in left.stdout + left.stderr
         assert "two" not in left.stdout
+
+
+def test_messages_of_brim_are_not_in_the_output_of_a_script(home: Home) -> None:
+    with ScriptedServer("Aye.") as provider:
+        home.configure(provider)
+        home.state.mkdir()
+        (home.state / "outputs").touch()  # so that no output can be saved
+        done = home.run(lines="seq 5000\nfalse\n")
+    assert done.stdout.endswith("4999\n5000\n")
+    saved, code = done.stderr.splitlines()
+    assert saved.startswith("! the whole output could not be saved: ")
+    assert code == "· exit code 1"
+
+
+def test_a_reply_without_a_finish_reason_is_a_failure(home: Home) -> None:
+    event = {"choices": [{"index": 0, "delta": {"content": "CMD: touch made"}}]}
+    reply = ErrorReply(200, raw=f"data: {json.dumps(event)}\n\n".encode())
+    with ScriptedServer([reply, reply]) as provider:
+        home.configure(provider)
+        done = home.run("--yes", lines="?what now\n")
+        assert done.returncode == 1
+        assert "The reply may be incomplete" in done.stderr
+        assert not (home.folder / "made").exists()
+        asked = home.run("ask", "what now")
+    assert (asked.returncode, asked.stdout) == (4, "CMD: touch made\n")
+    assert "The reply may be incomplete" in asked.stderr
 
 
 def test_a_script_never_confirms(home: Home) -> None:

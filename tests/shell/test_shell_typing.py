@@ -175,9 +175,13 @@ def test_a_terminal_that_can_only_print(home: Home, provider: ScriptedServer) ->
 
 def test_history_and_search(home: Home, provider: ScriptedServer) -> None:
     with home.shell() as shell:
+        shell.do("export SERVICE_API_KEY=f81kQ0zx73Lw")
         shell.do("echo alpha")
         shell.do("the beta question")
         shell.leave()
+    history = (home.state / "history").read_text()
+    assert "alpha" in history
+    assert "f81kQ0zx73Lw" not in history
     with home.shell() as shell:
         shell.terminal.press("up")
         shell.at("the beta question")

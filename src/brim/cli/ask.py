@@ -17,6 +17,7 @@ from brim.cli.main import main
 from brim.cli.options import load_config, number_option, print_notices
 from brim.errors import InputError, StoreError
 from brim.shell.render.sanitize import sanitize
+from brim.wire.reply import check_finish
 
 if TYPE_CHECKING:
     from brim.config import Config
@@ -66,6 +67,7 @@ def ask(
         print_notices(_list_notices(session, stream))
         if as_json:
             click.echo(json.dumps(_to_dict(session, stream), ensure_ascii=False))
+        check_finish(stream.reply)
 
 
 def _build_message(question: str | None, piped: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from brim.shell.model_clients import Route, choose_route, fallback_for
 from brim.shell.proposals import offer_commands
 from brim.shell.session_setup import fit_blocks, system_prompt
 from brim.shell.tool_calls import STOPPED, answer_calls
+from brim.wire.reply import check_finish
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -150,6 +151,7 @@ def _request_reply(shell: Shell, name: str, route: Route, category: Category) ->
     finally:
         shell.conversation.save()
         _report_reply(shell, stream.plan, stream.reply)
+    check_finish(stream.reply)
     return stream.reply
 
 

@@ -19,6 +19,7 @@ from brim.session.summaries import Summarizer, run_with_summarizer
 from brim.storage import ConversationEvent, ConversationState, ConversationStore, replay_events
 
 NO_RESULT: Final = "[brim] No result: the shell ended before the call finished."
+KILLED: Final = "$ {command}\n[brim] No output: the shell was killed while this ran."
 FROM_BRIM: Final = "_brim"
 """Marks a user turn that brim itself wrote in goal mode."""
 INCOMPLETE: Final = "_cut"
@@ -168,6 +169,8 @@ def resume_conversation(
         get_driver(session).outputs = tuple(found.pending_outputs)
     conversation = SavedConversation(session, log, name, len(session))
     _repair(conversation, draft)
+    if found.running is not None:
+        conversation.add_output(KILLED.format(command=found.running))
     return conversation
 
 

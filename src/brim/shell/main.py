@@ -160,6 +160,7 @@ def _build_prompt(shell: Shell, state: PromptState) -> LinePrompt:
         classify=state.classify,
         status=state.status,
         colors=shell.screen.has_colors,
+        has_secret=lambda line: bool(shell.secrets.mask(line).found),
         missing=shell.terminal.missing,
         show_output=shell.terminal.show_lines,
     )

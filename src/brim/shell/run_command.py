@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 from brim.config import home_as_tilde
+from brim.errors import StoreError
 from brim.session.session import OUTPUT_SHARE
 from brim.shell.sandbox import Sandbox
 from brim.shell.state import Shell
@@ -29,7 +31,7 @@ def run(
         shell.screen.typeahead.take()
     name = shell.conversation.name
     shell.terminal.spill = shell.storage.conversations.outputs_folder(name)
-    result = shell.terminal.run(_wrap(shell, command, sandbox) if sandbox else command)
+    result = _run_recorded(shell, _wrap(shell, command, sandbox) if sandbox else command, command)
     shell.screen.typeahead.add(shell.terminal.typed)
     if result.has_ended:
         shell.screen.notice(
@@ -50,6 +52,19 @@ def run(
         "ran", command=recorded, code=result.code, by=by, folder=str(result.folder), **place
     )
     return result
+
+
+def _run_recorded(shell: Shell, line: str, command: str) -> CommandResult:
+    """Run a line; if brim is killed meanwhile, the resumed conversation has its command."""
+    recorded = shell.secrets.mask(command).text
+    with suppress(StoreError):  # on a full disk, commands still run
+        shell.record("started", command=recorded)
+    try:
+        return shell.terminal.run(line)
+    except BaseException:
+        with suppress(StoreError):
+            shell.record("failed", command=recorded)
+        raise
 
 
 def _wrap(shell: Shell, command: str, sandbox: Sandbox) -> str:
@@ -76,9 +91,13 @@ def _save_long_output(shell: Shell, text: str, result: CommandResult) -> str | N
     if shell.driver.count_text(text) <= int(shell.limit * OUTPUT_SHARE):
         return None
     folder = shell.storage.conversations.outputs_folder(shell.conversation.name)
-    for path in (folder.parent, folder):  # mkdir applies the mode to the last component only
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return home_as_tilde(_write_output(folder, result.output))
+    try:
+        for path in (folder.parent, folder):  # mkdir applies the mode to the last component only
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return home_as_tilde(_write_output(folder, result.output))
+    except OSError as error:
+        shell.screen.warn(f"the whole output could not be saved: {error.strerror}")
+        return None
 
 
 def _write_output(folder: Path, text: str) -> Path:

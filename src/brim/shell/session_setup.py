@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -125,7 +126,7 @@ def offer_tools(shell: Shell) -> None:
 # Sessions
 
 LAST: Final = ""
-"""Instead of a name: the last conversation of the folder."""
+"""Instead of a name: the last conversation of the folder that is not open elsewhere."""
 
 
 def find_saved(log: ConversationStore, name: str | None, folder: Path) -> str | None:
@@ -134,12 +135,16 @@ def find_saved(log: ConversationStore, name: str | None, folder: Path) -> str | 
         return None
     if name != LAST:
         return log.find(name).id
-    here = log.list(folder, limit=1)
+    here = log.list(folder)
     if not here:
         raise InputError(
             "There is no conversation in this folder. List all with `brim sessions list`."
         )
-    return here[0].id
+    for info in here:
+        with suppress(StoreError):  # open in another shell
+            log.lock(info.id)
+            return info.id
+    raise StoreError("All conversations of this folder are open in other shells.")
 
 
 def open_conversation(

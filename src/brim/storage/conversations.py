@@ -2,6 +2,7 @@
 
 turn       a message was added: `message`, at index `place`; a user message consumes pending outputs
 output     a command output waits for the next user message: `text`
+started    a command was started: `command`; its output, or `failed`, follows
 rewind     only the first `length` turns remain, and the outputs in `pending` wait again
 Other kinds (requests, replies, commands, compactions) are informational.
 
@@ -62,6 +63,8 @@ class ConversationState:
 
     turns: list[dict[str, Any]] = field(default_factory=list)
     pending_outputs: list[str] = field(default_factory=list)
+    running: str | None = None
+    """The command that ran last, if its end was not recorded."""
 
 
 def replay_events(events: Iterable[ConversationEvent]) -> ConversationState:
@@ -75,9 +78,12 @@ def replay_events(events: Iterable[ConversationEvent]) -> ConversationState:
                 state.pending_outputs.clear()
         elif event.kind == "output":
             state.pending_outputs.append(data["text"])
+            state.running = None
         elif event.kind == "rewind":
             del state.turns[data["length"] :]
             state.pending_outputs[:] = data["pending"]
+        elif event.kind in ("started", "failed"):
+            state.running = data["command"] if event.kind == "started" else None
     return state
 
 

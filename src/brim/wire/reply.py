@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from brim.errors import InvalidResponseError
 from brim.messages import Call
 from brim.models.pricing import Usage
 from brim.wire.body_parts import Part, get_mapping
@@ -48,6 +49,14 @@ class Reply:
 
     def __str__(self) -> str:
         return self.text
+
+
+def check_finish(reply: Reply) -> None:
+    """Raise InvalidResponseError if a streamed reply has no finish reason."""
+    if reply.finish is None:
+        raise InvalidResponseError(
+            "The reply may be incomplete: the server ended it without a finish reason."
+        )
 
 
 # Usage

@@ -8,6 +8,7 @@ from brim.errors import BrimError, InputError
 from brim.fitting.profile import ModelProfile
 from brim.session.session import COMPACT_SHARE
 from brim.shell.chat import ask_again
+from brim.shell.commands.inspect import list_outcomes
 from brim.shell.commands.meta_command import command, parse_number
 from brim.shell.goal_mode import pursue
 from brim.shell.session_setup import preload_model
@@ -133,7 +134,10 @@ def pin(shell: Shell, argument: str) -> RenderableType:
 @command("N")
 def recall(shell: Shell, argument: str) -> RenderableType:
     """Send turn N (see :history for numbers) again with your next message."""
-    kept = shell.conversation.recall(parse_number(argument, "turn", example=":recall 3"))
+    index = parse_number(argument, "turn", example=":recall 3")
+    if index < len(shell.session) and index not in list_outcomes(shell):
+        raise InputError(f"Turn {index} is still sent, so there is nothing to recall.")
+    kept = shell.conversation.recall(index)
     return f"{shell.driver.count_text(kept):,} tokens will be sent with your next message"
 
 

@@ -181,7 +181,7 @@ def history(shell: Shell, argument: str) -> RenderableType:
     """
     example = ":history 20"
     most = parse_number(argument, "number of turns", example=example, least=1) if argument else 20
-    turns, outcomes = shell.session.history, _list_outcomes(shell)
+    turns, outcomes = shell.session.history, list_outcomes(shell)
     table = Table.grid(padding=(0, 2))
     pins = shell.session.pins
     for index in range(max(0, len(turns) - most), len(turns)):
@@ -194,7 +194,7 @@ def history(shell: Shell, argument: str) -> RenderableType:
     return table if turns else "no messages yet"
 
 
-def _list_outcomes(shell: Shell) -> dict[int, str]:
+def list_outcomes(shell: Shell) -> dict[int, str]:
     """Return the outcome of each turn that is not sent unchanged."""
     if shell.budget is None:
         return {}

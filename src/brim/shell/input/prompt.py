@@ -76,6 +76,18 @@ STYLE: Final = Style.from_dict(
 )
 
 
+class _PrivateHistory(FileHistory):
+    """A history that does not write lines with secrets to its file."""
+
+    def __init__(self, path: Path, has_secret: Callable[[str], bool]) -> None:
+        super().__init__(str(_create_private(path)))
+        self._has_secret = has_secret
+
+    def store_string(self, string: str) -> None:
+        if not self._has_secret(string):
+            super().store_string(string)
+
+
 class LinePrompt:
     """The prompt for lines, and for questions."""
 
@@ -87,6 +99,7 @@ class LinePrompt:
         classify: Callable[[str], Classification],
         status: Callable[[int], StyleAndTextTuples],
         colors: bool,
+        has_secret: Callable[[str], bool] = lambda _line: False,
         missing: Callable[[str], str | None] = lambda _command: None,
         show_output: Callable[[], None] = lambda: None,
         input: Input | None = None,
@@ -102,7 +115,7 @@ class LinePrompt:
         self._is_dumb = output is None and is_dumb_terminal()
         color_depth = None if colors else ColorDepth.DEPTH_1_BIT
         self._session: PromptSession[str] = PromptSession(
-            history=FileHistory(str(_create_private(history))),
+            history=_PrivateHistory(history, has_secret),
             completer=completer,
             complete_while_typing=False,
             auto_suggest=AutoSuggestFromHistory(),

@@ -276,7 +276,8 @@ class McpServer:
         config, place = self._config, self._place()
         match cause:
             case FileNotFoundError() if config.command:
-                return InputError, f"command not found: {config.command}"
+                hint = "; its arguments belong in `args`" if " " in config.command else ""
+                return InputError, f"command not found: {config.command}{hint}"
             case OSError() | ValueError() if config.command:
                 return InputError, f"{config.command} cannot be started: {self._plain(cause)}"
             case httpx2.TransportError():

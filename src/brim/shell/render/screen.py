@@ -48,15 +48,18 @@ def ask_on_terminal(question: str, _default: str = "") -> str:
 
 
 class Screen:
-    """Output to the user, and questions."""
+    """Output to the user, and questions; in a pipe, messages of brim go to standard error."""
 
     def __init__(self, console: Console | None = None, ask: Ask = ask_on_terminal) -> None:
         from rich.console import Console
 
-        self.console = console or Console(highlight=False, soft_wrap=False)
-        if isinstance(self.console.file, TextIOWrapper):
-            # An encoding without some characters must not be an error.
-            self.console.file.reconfigure(errors="replace")
+        self.console = self._messages = console or Console(highlight=False, soft_wrap=False)
+        if console is None and not self.console.is_terminal:
+            self._messages = Console(stderr=True, highlight=False, soft_wrap=False)
+        for file in (self.console.file, self._messages.file):
+            if isinstance(file, TextIOWrapper):
+                # An encoding without some characters must not be an error.
+                file.reconfigure(errors="replace")
         self._ask = ask
         self._above: Above | None = None
         self._pending: list[Callable[[], None]] = []
@@ -104,11 +107,11 @@ class Screen:
         self._line(f"brim: {text}", "red")
 
     def _line(self, text: str, style: str) -> None:
-        wrap = not self.console.is_terminal
-        self._print(sanitize(text), style=style, markup=False, soft_wrap=wrap)
+        wrap, console = not self.console.is_terminal, self._messages
+        self._print(sanitize(text), console, style=style, markup=False, soft_wrap=wrap)
 
-    def _print(self, thing: RenderableType, **options: Any) -> None:
-        self._pending.append(partial(self.console.print, thing, **options))
+    def _print(self, thing: RenderableType, console: Console | None = None, **options: Any) -> None:
+        self._pending.append(partial((console or self.console).print, thing, **options))
         if self._above is None:
             self._print_pending()
         else:

@@ -26,6 +26,9 @@ Attributes = list[int | list[bytes | int]]
 CHUNK: Final = 65_536
 HANGUP_TIMEOUT: Final = 2.0
 """Seconds that a shell has to hang up its jobs."""
+_FOLDER_PREFIX: Final = "brim-shell-"
+_MIN_AGE: Final = 10
+"""Seconds after which a folder without a lock is stale: a new one is locked a moment later."""
 _LAUNCHER: Final = 't=$1; shift; exec "$@" 1<>"$t" 2>&1'
 """Opening the terminal makes it the controlling terminal of the new session."""
 
@@ -54,7 +57,10 @@ class ShellProcess:
         if attributes is not None:
             termios.tcsetattr(self.slave, termios.TCSANOW, attributes)
         os.set_blocking(self.master, False)
-        home = Path(tempfile.mkdtemp(prefix="brim-"))
+        _remove_stale_folders()
+        home = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
+        self._lock = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.paths = ShellPaths(home / "reports", os.ttyname(self.slave), home, folder)
         os.mkfifo(self.paths.reports, 0o600)
         # Also open for writing, so that it never reports the end of file.
@@ -173,10 +179,24 @@ class ShellProcess:
                 read_available(self.master)
 
     def _release(self) -> None:
-        for descriptor in (self.master, self.slave, self.reports, self._unread, self._lines):
+        pipes = (self.reports, self._unread, self._lines)
+        for descriptor in (self.master, self.slave, *pipes, self._lock):
             with suppress(OSError):
                 os.close(descriptor)
         shutil.rmtree(self.paths.home, ignore_errors=True)
+
+
+def _remove_stale_folders() -> None:
+    """Remove the temporary folders of killed processes: those that no process has locked."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        with suppress(OSError):  # removed meanwhile, locked, or of another user
+            lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if folder.stat().st_mtime < time.time() - _MIN_AGE:
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 def read_available(descriptor: int) -> bytes:
