@@ -183,7 +183,7 @@ def test_messages_of_brim_are_not_in_the_output_of_a_script(home: Home) -> None:
         done = home.run(lines="seq 5000\nfalse\n")
     assert done.stdout.endswith("4999\n5000\n")
     saved, code = done.stderr.splitlines()
-    assert saved.startswith("! the whole output could not be saved: ")
+    assert saved.startswith("! the whole text could not be saved: ")
     assert code == "· exit code 1"
 
 

@@ -97,6 +97,21 @@ def test_multiline_input(home: Home, provider: ScriptedServer) -> None:
         shell.at_prompt()
 
 
+def test_a_long_paste_is_clipped_and_saved(home: Home, provider: ScriptedServer) -> None:
+    text = "\n".join(f"the line with number {number}" for number in range(3_000))
+    with home.shell() as shell:
+        shell.terminal.paste(f"what is wrong here?\n{text}")
+        shell.terminal.wait_for("number 2999")
+        shell.terminal.press("enter")
+        shell.at_prompt()
+        assert "Aye." in shell.terminal.everything
+    asked = texts(provider.requests[0])[-1]
+    assert "what is wrong here?\nthe line with number 0\n" in asked
+    assert "the line with number 2999" in asked
+    (saved,) = (home.state / "outputs").glob("*/*.txt")
+    assert saved.read_text().endswith(text)
+
+
 @pytest.mark.usefixtures("provider")
 @pytest.mark.parametrize(
     ("lines", "shown"),

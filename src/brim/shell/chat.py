@@ -8,11 +8,12 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from brim.errors import BrimError, StoreError
+from brim.errors import BrimError, ContextOverflowError, StoreError
 from brim.providers.errors import is_fallback_worthwhile
 from brim.providers.from_config import create_short_view, request_options
 from brim.shell.model_clients import Route, choose_route, fallback_for
 from brim.shell.proposals import offer_commands
+from brim.shell.run_command import save_text
 from brim.shell.session_setup import fit_blocks, system_prompt
 from brim.shell.tool_calls import STOPPED, answer_calls
 from brim.wire.reply import check_finish
@@ -31,6 +32,8 @@ MAX_ROUNDS: Final = 25
 """Rounds of tool calls for one message."""
 DRAFT_INTERVAL: Final = 0.5
 """Seconds between two saves of an incomplete reply."""
+PASTED: Final = "My message is above; it was too long and is clipped in the middle."
+"""Sent with a pasted text that does not fit."""
 SAME_MODEL: Final = "self"
 """Instead of a model's name: the current model."""
 
@@ -40,10 +43,16 @@ def ask(shell: Shell, message: str) -> bool:
 
     If it fails before anything was received, the message goes back into the prompt.
     """
-    before = len(shell.session)
+    before, waiting = len(shell.session), shell.driver.outputs
     try:
         shell.conversation.add_message(message)
-        _run_turn(shell, message)
+        try:
+            _run_turn(shell, message)
+        except ContextOverflowError:
+            if "\n" not in message or len(shell.session) > before + 1:
+                raise
+            _clip_message(shell, before, message)
+            _run_turn(shell, message)
     except KeyboardInterrupt:
         has_reply = len(shell.session) > before + 1
         shell.screen.notice("stopped; the partial reply is kept" if has_reply else "stopped")
@@ -54,7 +63,19 @@ def ask(shell: Shell, message: str) -> bool:
     finally:
         settle(shell)
     restore_line(shell, before, shell.as_language(message))
+    if len(shell.session) == before:
+        shell.conversation.restore((), waiting)
     return False
+
+
+def _clip_message(shell: Shell, before: int, message: str) -> None:
+    """Send a pasted text that does not fit as output, which can be clipped."""
+    shell.conversation.rewind(before)
+    path = save_text(shell, message)
+    shell.conversation.add_output(message, path)
+    shell.conversation.add_message(PASTED)
+    where = f"; all of it is in {path}" if path else ""
+    shell.screen.notice(f"your message does not fit, so that it is sent clipped{where}")
 
 
 def ask_again(shell: Shell) -> bool:

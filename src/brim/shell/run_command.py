@@ -90,13 +90,18 @@ def _save_long_output(shell: Shell, text: str, result: CommandResult) -> str | N
         return home_as_tilde(result.whole)
     if shell.driver.count_text(text) <= int(shell.limit * OUTPUT_SHARE):
         return None
+    return save_text(shell, result.output)
+
+
+def save_text(shell: Shell, text: str) -> str | None:
+    """Save a text that is clipped for the model, and return its path; None if that fails."""
     folder = shell.storage.conversations.outputs_folder(shell.conversation.name)
     try:
         for path in (folder.parent, folder):  # mkdir applies the mode to the last component only
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return home_as_tilde(_write_output(folder, result.output))
+        return home_as_tilde(_write_output(folder, text))
     except OSError as error:
-        shell.screen.warn(f"the whole output could not be saved: {error.strerror}")
+        shell.screen.warn(f"the whole text could not be saved: {error.strerror}")
         return None
 
 
