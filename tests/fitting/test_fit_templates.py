@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import brim
-from brim.wire.template_rules import find_rules
+from brim.wire.template_source import find_rules
 from tests.support.strategies import Raw, histories, history
 from tests.support.wire.template_validator import find_violation
 

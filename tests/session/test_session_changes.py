@@ -17,7 +17,7 @@ from brim.fitting.profile import ModelProfile
 from brim.models.pricing import Price, SpendingTotal
 from brim.session.ledger import DailyCap
 from brim.session.session import Session, get_driver
-from brim.wire.template_rules import find_rules
+from brim.wire.template_source import find_rules
 from tests.support.sessions import (
     UNKNOWN,
     session,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from brim.errors import InputError
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
-from brim.wire.template_rules import PERMISSIVE, describe_rules, find_rules, list_changes
-from brim.wire.template_source import read_template
+from brim.wire.template_rules import PERMISSIVE, describe_rules, list_changes
+from brim.wire.template_source import find_rules, read_template
 from brim.wire.template_trial import (
     ALL_FEATURES,
     Feature,

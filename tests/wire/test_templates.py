@@ -24,7 +24,8 @@ from brim.wire.formats import CHAT, read_messages
 from brim.wire.notes import CONVERSATION_CONTINUES, INTERRUPTED, NO_RESULT, RESULTS_ABOVE
 from brim.wire.template_adapter import apply_template, make_short_id
 from brim.wire.template_counter import wrap_counter
-from brim.wire.template_rules import PERMISSIVE, TemplateRules, find_rules, rules_for
+from brim.wire.template_rules import PERMISSIVE, TemplateRules, rules_for
+from brim.wire.template_source import find_rules
 from tests.support.strategies import Raw, call, histories, limits, policies, text
 from tests.support.wire.template_validator import find_violation
 

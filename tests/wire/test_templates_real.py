@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.wire.template_adapter import apply_template
-from brim.wire.template_rules import find_rules
+from brim.wire.template_source import find_rules
 from tests.support.strategies import Raw, history
 from tests.support.wire.strict_templates import GEMMA, TEMPLATES
 

@@ -156,7 +156,7 @@ def fit(
     """
     from brim.cli.batch import Job
     from brim.fitting.policies import resolve_policy
-    from brim.wire.template_rules import find_rules
+    from brim.wire.template_source import find_rules
 
     resolve_policy(options["policy"])
     if options["template"] is not None:

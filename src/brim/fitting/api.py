@@ -21,7 +21,8 @@ from brim.wire.formats import (
     read_tools,
 )
 from brim.wire.template_counter import wrap_counter
-from brim.wire.template_rules import PERMISSIVE, TemplateRules, find_rules
+from brim.wire.template_rules import PERMISSIVE, TemplateRules
+from brim.wire.template_source import find_rules
 
 if TYPE_CHECKING:
     from brim.fitting.passes import Pass

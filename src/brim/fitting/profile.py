@@ -12,7 +12,8 @@ from brim.models import catalog, pricing
 from brim.tokens import counter_for
 from brim.tokens.counter import CalibratedCounter, RequestCounter
 from brim.wire.template_counter import wrap_counter
-from brim.wire.template_rules import TemplateRules, find_rules, rules_for
+from brim.wire.template_rules import TemplateRules, rules_for
+from brim.wire.template_source import find_rules
 
 if TYPE_CHECKING:
     from brim.models.pricing import Price

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, ProviderError
-from brim.wire.template_rules import find_rules
+from brim.wire.template_rules import find_named_rules
 from brim.wire.template_trial import RenderJob, TemplateVerdict, try_template, try_text
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class TemplateFinder:
         if profile.template is not None or window.kind in HOSTED:
             return profile
         verdict = await self._try(profile.model or "", window, features, headers)
-        return replace(profile, trial=verdict.rules if verdict else find_rules("strict"))
+        return replace(profile, trial=verdict.rules if verdict else find_named_rules("strict"))
 
     async def _try(
         self,

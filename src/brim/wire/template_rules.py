@@ -109,37 +109,19 @@ def rules_for(model: str | None) -> TemplateRules:
 
 
 def list_rule_names() -> list[str]:
-    """Return the names that `find_rules` accepts."""
+    """Return the names that `find_named_rules` accepts."""
     return sorted(_load_tables()[0])
 
 
-@lru_cache(maxsize=64)
-def find_rules(name: str) -> TemplateRules:
-    """Return rules by their name, or by the text or the file of a template, which is tried.
-
-    Raise `InputError` if there are none.
-    """
-    from brim.wire.template_source import is_template, read_template
-
-    if is_template(name):
-        return _try_template(read_template(name))
-    known = _load_tables()[0]
+def find_named_rules(name: str) -> TemplateRules:
+    """Return rules by their name; raise `InputError` if there are none."""
     try:
-        return known[name.strip().lower()]
+        return _load_tables()[0][name.strip().lower()]
     except KeyError:
         raise InputError(
             f"Unknown template rules: {name!r}. Use one of "
             f"{', '.join(list_rule_names())}, or the path of a Jinja template."
         ) from None
-
-
-def _try_template(text: str) -> TemplateRules:
-    from brim.wire.template_trial import try_text
-
-    verdict = try_text(text)
-    if verdict is None:
-        raise InputError("The chat template renders no conversation. Check its text.")
-    return verdict.rules
 
 
 @cache

@@ -1,14 +1,16 @@
-"""The text of a chat template: given itself, or a file that contains it."""
+"""A chat template as users give it: the name of its rules, its text, or a file that contains it."""
 
 from __future__ import annotations
 
 import json
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, Final
 
 from brim.errors import InputError
+from brim.wire.template_rules import TemplateRules, find_named_rules
 
 FILE_SUFFIXES: Final = (".jinja", ".jinja2", ".j2", ".json", ".gguf", ".txt")
 _GGUF_KEY: Final = "tokenizer.chat_template"
@@ -29,6 +31,22 @@ _NUMBERS: Final = {
 }
 """The types of numbers in a GGUF file, as codes of `struct`."""
 _TEXT, _ARRAY = 8, 9
+
+
+@lru_cache(maxsize=64)
+def find_rules(given: str) -> TemplateRules:
+    """Return rules by their name, or by the text or the file of a template, which is tried.
+
+    Raise `InputError` if there are none.
+    """
+    if not is_template(given):
+        return find_named_rules(given)
+    from brim.wire.template_trial import try_text
+
+    verdict = try_text(read_template(given))
+    if verdict is None:
+        raise InputError("The chat template renders no conversation. Check its text.")
+    return verdict.rules
 
 
 def is_template(given: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from brim.errors import InputError
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
-from brim.wire.template_rules import PERMISSIVE, Raw, TemplateRules, find_rules, list_changes
+from brim.wire.template_rules import PERMISSIVE, Raw, TemplateRules, find_named_rules, list_changes
 
 Feature: TypeAlias = Literal["turns", "roles", "steps", "tools"]
 ALL_FEATURES: Final[frozenset[Feature]] = frozenset(("turns", "roles", "steps", "tools"))
@@ -262,7 +262,7 @@ def _conclude_content(empty: _Shown, null: _Shown, lost: Sequence[str]) -> dict[
 
 def _list_candidates(rules: TemplateRules) -> list[TemplateRules]:
     """Return the rules that were found, and stricter ones if those are not enough."""
-    return [rules, replace(rules, tool_role=False), find_rules("strict")]
+    return [rules, replace(rules, tool_role=False), find_named_rules("strict")]
 
 
 def _build_job(turns: str, rules: TemplateRules, tools: Sequence[Raw]) -> RenderJob:
