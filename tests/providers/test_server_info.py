@@ -8,7 +8,7 @@ from aiohttp import web
 from brim.errors import ProviderError
 from brim.providers import server_info
 from brim.providers.endpoint import Endpoint
-from brim.providers.server_info import ServerInfo, detect_truncation
+from brim.providers.server_info import ServerInfo, detect_truncation, find_price_basis
 from brim.providers.transport import Transport
 from tests.support.providers.scripted import Scripted, by_path, in_turn, run, serving
 
@@ -257,3 +257,19 @@ def test_a_silently_truncated_prompt_is_detected(
     if sentence is not None:
         assert f"{reported:,}" in sentence
         assert "num_ctx" in sentence
+
+
+@pytest.mark.parametrize(
+    ("url", "basis"),
+    [
+        ("http://127.0.0.1:8000/v1", "free"),
+        ("http://192.168.1.20:8000/v1", "free"),
+        ("http://vllm:8000/v1", "free"),
+        ("http://gpu.internal/v1", "free"),
+        ("https://api.provider.example/v1", "unknown"),
+        ("http://8.8.8.8:8000/v1", "unknown"),
+    ],
+)
+def test_only_servers_in_the_own_network_are_free(url: str, basis: str) -> None:
+    assert find_price_basis("vllm", Endpoint(url)) == basis
+    assert find_price_basis("unknown", Endpoint(url)) == "list"

@@ -90,7 +90,7 @@ def test_a_reply_is_charged_at_the_price_of_the_model_that_was_called() -> None:
     chat.receive(completion("a", 100))
     assert chat.cost == Decimal("0.000125")
     reply = chat.receive(completion("b", 100))
-    get_driver(chat).record_call(reply, "gpt-4o-mini", "summary", counted=100, is_local=False)
+    get_driver(chat).record_call(reply, "gpt-4o-mini", "summary", counted=100, price_basis="list")
     assert chat.ledger.totals["gpt-4o-mini", "summary"].cost < Decimal("0.001")
 
 

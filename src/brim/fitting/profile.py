@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from brim.errors import InputError
 from brim.fitting.budget import Budget, compute_budget
@@ -18,6 +18,8 @@ from brim.wire.template_source import find_rules
 if TYPE_CHECKING:
     from brim.models.pricing import Price
     from brim.tokens import Counter, Tokenizer
+
+PriceBasis = Literal["list", "free", "unknown"]
 
 MAX_OFFSET_SHARE: Final = 0.25
 """The largest share of the room that is kept free for tokens that a server adds."""
@@ -36,8 +38,8 @@ class ModelProfile:
     """The caller's setting: the name of its template rules, or a template."""
     price: Price | None = None
     """The caller's setting; takes precedence over the price list."""
-    is_local: bool = False
-    """Whether the server is self-hosted: then the model is free, even if its name has a price."""
+    price_basis: PriceBasis = "list"
+    """Whether the price list applies; a self-hosted server is free, or its price is unknown."""
     server_window: int | None = None
     """The window that the server advertises."""
     least_reply: int = 0
@@ -135,9 +137,11 @@ class ModelProfile:
         """Return the price for a prompt of that length; None if it is unknown."""
         if self.price is not None:
             return self.price
-        if self.is_local:
+        if self.price_basis == "free":
             return pricing.FREE
-        return pricing.price(self.model, tokens=tokens) if self.model else None
+        if self.model is None or self.price_basis == "unknown":
+            return None
+        return pricing.price(self.model, tokens=tokens)
 
     @property
     def proven_window(self) -> int | None:
@@ -156,14 +160,16 @@ class ModelProfile:
             return self.with_calibration(stored)
         return self.with_calibration(self.calibration.with_smaller_window(stored))
 
-    def with_server(self, window: int | None, *, least_reply: int, is_local: bool) -> ModelProfile:
+    def with_server(
+        self, window: int | None, *, least_reply: int, price_basis: PriceBasis
+    ) -> ModelProfile:
         """Return the profile with what the server says about itself; `window` None: unknown."""
         accepted = self.accepted if window == self.server_window else 0
         return replace(
             self,
             server_window=window,
             least_reply=least_reply,
-            is_local=is_local,
+            price_basis=price_basis,
             accepted=accepted,
         )
 

@@ -254,7 +254,7 @@ class ModelRoute:
         self.kind = window.kind
         known = replace(window, tokens=window.tokens or self.profile.server_window)
         self._window = known
-        self._set_profile(apply_server_info(self.profile, known))
+        self._set_profile(apply_server_info(self.profile, known, source.server.transport.endpoint))
         tried = await self.upstream.templates.complete(self.profile, known, ALL_FEATURES, headers)
         self._set_profile(replace(self.profile, trial=tried.trial))
         self._refresh_seconds = min(REFRESH_SECONDS, 2 * self._refresh_seconds)

@@ -22,11 +22,11 @@ from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_error, is_template_rejection
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import (
-    SELF_HOSTED,
     ProfileSource,
     ServerInfo,
     apply_server_info,
     detect_truncation,
+    find_price_basis,
 )
 from brim.providers.summarizers import BlockingSummarizer, call_summarizer_async
 from brim.providers.sync import Portal
@@ -198,7 +198,9 @@ class AsyncClient:
         model = target.model or ""
         window = await self.server.window_of(model)
         self._kind = window.kind
-        profile = apply_server_info(target.with_stored(self.profiles.load(model)), window)
+        profile = apply_server_info(
+            target.with_stored(self.profiles.load(model)), window, self.endpoint
+        )
         driver.profile = await self.templates.complete(profile, window, driver.template_features)
         return window
 
@@ -234,8 +236,8 @@ class AsyncClient:
             body = build(shaped, model=name, reply=budget.reply) | options
             reply = parse_reply(await self.connection.post(self.endpoint.chat_path, body))
             counted = sum(driver.count_text(message["content"]) for message in messages)
-            is_local = self._kind in SELF_HOSTED
-            driver.record_call(reply, name, "summary", counted=counted, is_local=is_local)
+            basis = find_price_basis(self._kind, self.endpoint)
+            driver.record_call(reply, name, "summary", counted=counted, price_basis=basis)
             return reply.text
 
         return summarize

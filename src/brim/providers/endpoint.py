@@ -14,6 +14,7 @@ from brim.errors import InputError
 from brim.wire.formats import FORMATS, FormatName
 
 _INVALID_HEADER_CHARS = re.compile("[\0\r\n\ud800-\udfff]")
+PRIVATE_DOMAINS: Final = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 _PORTS: Final = {"http": 80, "https": 443}
 _API_VERSION = re.compile(r"/v\d+(?:alpha|beta)?\d*(?:/|$)")
 """A path with a version, such as `/v1beta/openai`, does not get `/v1` appended."""
@@ -68,6 +69,16 @@ class Endpoint:
             return ipaddress.ip_address(name).is_loopback
         except ValueError:
             return name == "localhost" or name.endswith(".localhost")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the host is on this machine or in a private network, by its address or name."""
+        name = urlsplit(self.url).hostname or ""
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return "." not in name or name.endswith(PRIVATE_DOMAINS)
+        return address.is_private
 
     @property
     def chat_path(self) -> str:

@@ -25,7 +25,7 @@ from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.wire.template_trial import TemplateVerdict
 
 if TYPE_CHECKING:
-    from brim.fitting.profile import ModelProfile
+    from brim.fitting.profile import ModelProfile, PriceBasis
     from brim.providers.endpoint import Endpoint
     from brim.providers.transport import Transport
     from brim.storage.calibration_store import CalibrationStore
@@ -362,10 +362,20 @@ class ProfileSource:
         return self.server.transport.endpoint.url
 
 
-def apply_server_info(profile: ModelProfile, window: Window) -> ModelProfile:
-    """Return the profile with what its server says: its window, and whether it is self-hosted."""
+def find_price_basis(kind: ServerKind, endpoint: Endpoint) -> PriceBasis:
+    """Return whether a server is free: a self-hosted one on the owner's own network.
+
+    Providers run the same software at public addresses; the price there is unknown.
+    """
+    if kind not in SELF_HOSTED:
+        return "list"
+    return "free" if endpoint.is_private else "unknown"
+
+
+def apply_server_info(profile: ModelProfile, window: Window, endpoint: Endpoint) -> ModelProfile:
+    """Return the profile with what its server says: its window, and whether it is free."""
     return profile.with_server(
         window.tokens,
         least_reply=MIN_REPLY_TOKENS.get(window.kind, 0),
-        is_local=window.kind in SELF_HOSTED,
+        price_basis=find_price_basis(window.kind, endpoint),
     )

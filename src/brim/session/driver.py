@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from brim.errors import Overflow
     from brim.fitting.flow import CountMode, Flow
     from brim.fitting.plan import Plan
-    from brim.fitting.profile import ModelProfile
+    from brim.fitting.profile import ModelProfile, PriceBasis
     from brim.messages import Message
     from brim.session.composer_state import Compaction, ComposerState
     from brim.session.ledger import Category, Ledger
@@ -347,10 +347,10 @@ class SessionDriver:
             self._add_turn(empty, openai_chat.read_message(empty, len(self.turns)))
 
     def record_call(
-        self, reply: Reply, model: str, category: Category, *, counted: int, is_local: bool
+        self, reply: Reply, model: str, category: Category, *, counted: int, price_basis: PriceBasis
     ) -> None:
         """Record the cost of a call outside the conversation; `counted` are its prompt tokens."""
-        profile = replace(self.profile, is_local=is_local)
+        profile = replace(self.profile, price_basis=price_basis)
         if model != (profile.model or ""):
             profile = replace(profile, model=model, price=None, called=None)
         self._record_cost(reply, profile, category, counted)

@@ -81,7 +81,7 @@ class ModelClients:
             template=known.template,
             price=known.price,
             margin=known.margin,
-            is_local=choice.is_embedded,
+            price_basis="free" if choice.is_embedded else "list",
             called=name,
         )
 

@@ -18,10 +18,10 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
-from brim.fitting.profile import ModelProfile
+from brim.fitting.profile import ModelProfile, PriceBasis
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_counter import CountStates, CountSupport, ServerCounter
-from brim.providers.server_info import SELF_HOSTED, ProfileSource, ServerInfo
+from brim.providers.server_info import ProfileSource, ServerInfo, ServerKind, find_price_basis
 from brim.providers.sync import Portal
 from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport
@@ -43,7 +43,7 @@ class ServerReport:
     models: tuple[str, ...] = ()
     window: int | None = None
     source: str = ""
-    kind: str = "unknown"
+    kind: ServerKind = "unknown"
     verdict: CountSupport | None = None
     profile: ModelProfile = field(default_factory=ModelProfile)
     """The model with the rules of its chat template."""
@@ -76,7 +76,9 @@ def check_model(
     yield CheckResult("counting", *_check_counting(model_name, report, config.count.server))
     if report.error is None and model.format == "openai":
         yield CheckResult("template", "ok", _describe_template(report.profile))
-    yield CheckResult("price", *_check_price(name, model, model_name, report))
+    yield CheckResult(
+        "price", *_check_price(name, model, model_name, find_price_basis(report.kind, endpoint))
+    )
 
 
 def _probe(
@@ -190,14 +192,14 @@ def _describe_template(profile: ModelProfile) -> str:
     return f"{describe_rules(profile.rules())} ({profile.template_source})"
 
 
-def _check_price(name: str, model: ModelConfig, model_name: str, report: ServerReport) -> Finding:
+def _check_price(name: str, model: ModelConfig, model_name: str, basis: PriceBasis) -> Finding:
     from brim.models import pricing
 
     if model.price is not None:
         return "ok", "from the configuration"
-    if report.kind in SELF_HOSTED:
-        return "ok", f"$0: {report.kind} is self-hosted"
-    price = pricing.price(model_name)
+    if basis == "free":
+        return "ok", "$0: the server is self-hosted"
+    price = pricing.price(model_name) if basis == "list" else None
     if price is None or price.input is None or price.output is None:
         advice = f"set models.{name}.price; spending limits need it"
         return "warn", "unknown", advice
