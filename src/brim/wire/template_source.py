@@ -6,11 +6,13 @@ import json
 import struct
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError
 from brim.wire.template_rules import TemplateRules, find_named_rules
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FILE_SUFFIXES: Final = (".jinja", ".jinja2", ".j2", ".json", ".gguf", ".txt")
 _GGUF_KEY: Final = "tokenizer.chat_template"
@@ -61,6 +63,8 @@ def read_template(given: str) -> str:
     """
     if "{%" in given or "{{" in given:
         return given
+    from pathlib import Path
+
     path = Path(given).expanduser()
     try:
         text = _read_gguf(path) if path.suffix.lower() == ".gguf" else _read_text(path)

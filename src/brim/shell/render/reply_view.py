@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
-
-from markdown_it.token import Token
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.live import Live
-from rich.markdown import Markdown
-from rich.segment import Segment
+from typing import TYPE_CHECKING, Final
 
 from brim.shell.render.sanitize import sanitize
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.live import Live
+    from rich.markdown import Markdown
+    from rich.segment import Segment
 
 COMMAND: Final = "CMD: "
 """Lines with this prefix propose a command; they are shown unchanged."""
