@@ -1,0 +1,1 @@
+"""One small module for each framework and data engine; each needs only its own package."""
