@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Generic, TypeVar
 
+from brim.data import load_table
 from brim.errors import InputError
 
 T = TypeVar("T")
@@ -113,12 +114,8 @@ def models() -> list[Model]:
 
 @cache
 def _index() -> NameIndex[Model]:
-    import tomllib
-    from importlib import resources
-
-    text = resources.files("brim").joinpath("data/models.toml").read_text(encoding="utf-8")
     index: NameIndex[Model] = NameIndex(versions=False)
-    for provider, entries in tomllib.loads(text).items():
+    for provider, entries in load_table("models").items():
         for name, facts in entries.items():
             entry = Model(
                 name, provider, facts.get("context"), facts.get("input"), facts.get("output")

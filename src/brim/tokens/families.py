@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
+from brim.data import load_table
 from brim.models.catalog import NameIndex
 
 if TYPE_CHECKING:
@@ -86,11 +87,7 @@ UNKNOWN_FAMILY = Family()
 @cache
 def families() -> NameIndex[Family]:
     """Return the families, indexed by prefixes of model names."""
-    import tomllib
-    from importlib import resources
-
-    text = resources.files("brim").joinpath("data/families.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
+    tables = load_table("families")
     index: NameIndex[Family] = NameIndex(versions=True)
     for name, table in tables.items():
         facts = {**tables.get(table.get("like"), {}), **table}

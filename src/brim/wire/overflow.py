@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
+from brim.data import load_table
 from brim.errors import Overflow
 
 Kind = Literal["window", "rate", "size"]
@@ -211,11 +212,7 @@ class Phrases(NamedTuple):
 
 @cache
 def load_phrases() -> Phrases:
-    import tomllib
-    from importlib import resources
-
-    text = resources.files("brim").joinpath("data/overflow.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
+    tables = load_table("overflow")
     specific = [
         (table["kind"], phrase) for table in tables["specific"] for _, phrase in table["phrases"]
     ]

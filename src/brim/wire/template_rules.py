@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
+from brim.data import load_table
 from brim.errors import InputError
 from brim.models.catalog import NameIndex
 
@@ -126,13 +127,10 @@ def find_named_rules(name: str) -> TemplateRules:
 
 @cache
 def _load_tables() -> tuple[dict[str, TemplateRules], NameIndex[TemplateRules]]:
-    import tomllib
-    from importlib import resources
-
-    text = resources.files("brim").joinpath("data/templates.toml").read_text(encoding="utf-8")
     known = {PERMISSIVE.name: PERMISSIVE}
     index: NameIndex[TemplateRules] = NameIndex(versions=False)
-    for name, facts in tomllib.loads(text).items():
+    for name, table in load_table("templates").items():
+        facts = {**table}
         beginnings = facts.pop("names")
         known[name] = TemplateRules(name, **facts)
         for beginning in beginnings:

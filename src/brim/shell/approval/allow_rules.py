@@ -9,14 +9,13 @@ command needs a typed yes in spite of every rule; `brim.shell.risk` decides that
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import Any, Final
 
 from tree_sitter import Node
 
+from brim.data import load_table
 from brim.errors import InputError
 
 LONGEST: Final = 10_000
@@ -25,12 +24,11 @@ LONGEST: Final = 10_000
 
 def _load_lists() -> dict[str, frozenset[str]]:
     """Return the lists of `data/approvals.toml`: words, or phrases of several words."""
-    text = resources.files("brim").joinpath("data/approvals.toml").read_text(encoding="utf-8")
     return {
         name: frozenset(
             " ".join(each.split()) for each in items.split("," if "," in items else None)
         )
-        for name, items in tomllib.loads(text).items()
+        for name, items in load_table("approvals").items()
     }
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import base64
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from itertools import pairwise
 from typing import Final, NamedTuple
 from urllib.parse import quote
+
+from brim.data import load_table
 
 LARGEST_BLOCK: Final = 16_384
 """Maximum length of a private key in characters."""
@@ -33,9 +33,7 @@ class Span(NamedTuple):
 
 # Names and values
 
-_TABLE: Final = tomllib.loads(
-    resources.files("brim").joinpath("data/secrets.toml").read_text(encoding="utf-8")
-)
+_TABLE: Final = load_table("secrets")
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     name: tuple(words) for name, words in _TABLE["names"].items()
 }

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
+from brim.data import load_table
 from brim.errors import InputError
 
 if TYPE_CHECKING:
@@ -148,11 +147,8 @@ def check_choice(argument: str, *choices: str) -> str:
 WIDE: Final = 90
 """Screen width from which two lists are shown side by side."""
 GAP: Final = 2
-_TABLE: Final = tomllib.loads(
-    resources.files("brim").joinpath("data/help.toml").read_text(encoding="utf-8")
-)
-KEYS: Final[Mapping[str, str]] = _TABLE["keys"]
-GROUPS: Final[Mapping[str, Mapping[str, str]]] = _TABLE["commands"]
+KEYS: Final[Mapping[str, str]] = load_table("help")["keys"]
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = load_table("help")["commands"]
 END: Final = ":help NAME shows the details; /name works as well as :name"
 
 

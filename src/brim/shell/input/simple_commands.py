@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from importlib import resources
 from typing import Final
+
+from brim.data import load_table
 
 _TOKEN: Final = re.compile(
     r"""
@@ -133,14 +133,13 @@ def _split_tokens(text: str) -> Iterator[SimpleCommand]:
 
 def _load_words() -> tuple[dict[str, frozenset[str]], dict[str, int]]:
     """Return the lists of `data/words.toml`, and how many plain words each command takes."""
-    text = resources.files("brim").joinpath("data/words.toml").read_text(encoding="utf-8")
-    table = tomllib.loads(text)
+    lists = {**load_table("words")}
     plain = {
         name: sys.maxsize if number == "any" else int(number)
-        for number, names in table.pop("plain_words").items()
+        for number, names in lists.pop("plain_words").items()
         for name in names.split()
     }
-    return {name: frozenset(words.split()) for name, words in table.items()}, plain
+    return {name: frozenset(words.split()) for name, words in lists.items()}, plain
 
 
 WORDS, _PLAIN_WORDS = _load_words()

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Final
 
-from brim.shell.risk.command_data import load_commands, load_patterns
-from brim.shell.risk.places import Places
+from brim.data import load_table
+from brim.shell.risk.places import Places, load_patterns
 from brim.shell.risk.words import UNKNOWN, Word, is_pattern, plain
 
 _GUARD_LETTERS: Final = frozenset("abdfhilnpqrstuvxzLPRTVX0123456789")
@@ -257,7 +257,7 @@ class CommandTable:
 @cache
 def command_table() -> CommandTable:
     """Return the table; it is read once."""
-    data = load_commands()
+    data = load_table("commands")
     destructive: dict[str, list[tuple[CommandRule, str]]] = {}
     for why, texts in data["destructive"].items():
         for name, rules in _by_program(texts).items():

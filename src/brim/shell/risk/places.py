@@ -7,13 +7,15 @@ import os
 import re
 import stat
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from brim.shell.risk.command_data import load_patterns
+from brim.data import load_table
 from brim.shell.risk.words import display, is_known, is_pattern, plain
 
 MOST_MATCHES: Final = 64
@@ -24,6 +26,12 @@ SINKS: Final = frozenset((
 """Devices on which a write destroys nothing."""
 _GIT_HOOKS: Final = ("post-index-change", "fsmonitor-watchman", "query-watchman")
 """Hooks that commands such as `git status` run."""
+
+
+@cache
+def load_patterns() -> Mapping[str, re.Pattern[str]]:
+    """Return the patterns of `data/commands.toml`."""
+    return {name: re.compile(text) for name, text in load_table("commands")["patterns"].items()}
 
 
 @dataclass(frozen=True, slots=True)

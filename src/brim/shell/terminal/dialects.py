@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from shlex import quote
 from typing import Any
+
+from brim.data import load_table
 
 OWN = "__brim_"
 """Prefix of the variables that the control code sets in the shell."""
@@ -74,18 +73,12 @@ class CarriedState:
         return "; ".join(parts) + "; " if parts else ""
 
 
-@cache
-def _load_table() -> dict[str, Any]:
-    text = resources.files("brim").joinpath("data/dialects.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
-
-
 class ShellDialect:
     """The language of one kind of shell."""
 
     def __init__(self, name: str) -> None:
         """`name` is bash, zsh, or any other POSIX shell."""
-        table = _load_table()
+        table = load_table("dialects")
         self._name = name
         self._texts: dict[str, Any] = {**table["sh"], **table.get(name, {})}
         self.incomplete_errors: str = self._texts["incomplete_errors"]
