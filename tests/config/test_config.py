@@ -23,6 +23,9 @@ from hypothesis import strategies as st
 from brim import config
 from brim.cli import main
 from brim.config import Config, LoadedConfig, Trust, load
+from brim.config.load import user_file
+from brim.config.schema import RoutingRule
+from brim.config.toml_text import format_key, key_lines
 from brim.errors import ConfigError, InputError
 from brim.models.pricing import Price
 
@@ -455,7 +458,7 @@ k = { deep = 3 }
 
 
 def test_line_numbers_are_found_in_any_valid_toml() -> None:
-    assert config.key_lines(TRICKY) == {
+    assert key_lines(TRICKY) == {
         ("top",): 2,
         ("top", "quo.ted"): 2,
         ("top", "quo.ted", "lit"): 2,
@@ -485,10 +488,9 @@ VALUES = st.one_of(
 @given(st.dictionaries(st.text("ab.#[\"' ", min_size=1), VALUES, max_size=5))
 def test_the_line_of_every_key_is_found(values: dict[str, Any]) -> None:
     lines = [
-        f"{config.format_key((key,))} = {config.format_value(value)}"
-        for key, value in values.items()
+        f"{format_key((key,))} = {config.format_value(value)}" for key, value in values.items()
     ]
-    found = config.key_lines("\n".join(lines))
+    found = key_lines("\n".join(lines))
     assert found == {(key,): number for number, key in enumerate(values, 1)}
 
 
@@ -563,7 +565,7 @@ def test_the_nearest_overlay_in_the_repository_is_used(tmp_path: Path) -> None:
 
 def test_a_user_file_named_by_a_variable_must_exist(tmp_path: Path) -> None:
     named = {"BRIM_CONFIG": str(tmp_path / "my.toml")}
-    file = config.user_file(named)
+    file = user_file(named)
     assert file == tmp_path / "my.toml"
     with pytest.raises(ConfigError, match="BRIM_CONFIG: file not found: "):
         load_config(file, environment=named)
@@ -578,7 +580,7 @@ def test_without_platformdirs_default_folders_are_used(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "platformdirs", None)
-    assert config.user_file(environment) == Path(expected).expanduser()
+    assert user_file(environment) == Path(expected).expanduser()
     state = Trust.of({"XDG_STATE_HOME": "/s"}).path
     assert state == Path("/s/brim/trusted.json")
 
@@ -622,7 +624,7 @@ def test_values_in_the_example_are_valid(tmp_path: Path) -> None:
         Decimal("0.25"), Decimal("0.025"), Decimal("2.0"), Decimal("0.25")
     )
     assert found.config.routing.rules == (
-        config.RoutingRule(r"\btranslate\b", class_="text", model="fast"),
+        RoutingRule(r"\btranslate\b", class_="text", model="fast"),
     )
     unset = {key for key, source in sources(found).items() if source == "default"}
     assert unset == {"mcp.files.url"}
@@ -635,7 +637,7 @@ CLASSES = [
 ]
 
 
-@pytest.mark.parametrize("made", [*CLASSES, Price, config.RoutingRule], ids=lambda c: c.__name__)
+@pytest.mark.parametrize("made", [*CLASSES, Price, RoutingRule], ids=lambda c: c.__name__)
 def test_every_key_is_in_the_example(made: type[Any]) -> None:
     text = config.read_example()
     for each in fields(made):

@@ -12,7 +12,8 @@ import openai
 import pytest
 
 import brim
-from brim.config import Config, CountConfig, UpstreamConfig
+from brim.config import Config, UpstreamConfig
+from brim.config.schema import CountConfig
 from brim.fitting.policies import PolicyName
 from brim.gateway.routes import match_rank
 from brim.providers.local import LocalServer

@@ -14,7 +14,7 @@ from pathlib import Path
 import pexpect  # type: ignore[import-untyped]
 import pytest
 
-from brim.cli.store_check import check_account_store
+from brim.cli.accounts import check_account_store
 from brim.config import LoadedConfig, load
 from brim.errors import ConfigError
 from brim.gateway.accounts.keys import create_key, hash_secret

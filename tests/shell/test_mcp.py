@@ -30,8 +30,8 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
-from brim.shell.mcp import McpServers, ToolResult
-from brim.shell.mcp.tools import LONGEST_NAME, offered_name, result_of, tool_of
+from brim.shell.mcp.servers import McpServers
+from brim.shell.mcp.tools import LONGEST_NAME, ToolResult, offered_name, result_of, tool_of
 from tests.support.shell.mcp_process import SCRIPT, SECRET, over_http, until
 
 __all__ = ["over_http"]
@@ -178,7 +178,7 @@ CTRL_C = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from brim.config import McpConfig
-from brim.shell.mcp import McpServers
+from brim.shell.mcp.servers import McpServers
 
 script, log = sys.argv[1], Path(sys.argv[2])
 

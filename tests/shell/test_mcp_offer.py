@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.shell.mcp import Tool
-from brim.shell.mcp.tools import ToolOffer, choose_tools
+from brim.shell.mcp.tools import Tool, ToolOffer, choose_tools
 
 FIRST = 10
 """Extra tokens of the first definition, as with real models."""

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim import fit
-from brim.config import Config, ContextConfig, ModelConfig, RoutingConfig, RoutingRule
+from brim.config import Config, ModelConfig, RoutingConfig
+from brim.config.schema import ContextConfig, RoutingRule
 from brim.errors import (
     AuthenticationError,
     BudgetError,

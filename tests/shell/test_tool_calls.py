@@ -24,8 +24,8 @@ from brim.providers.local import LocalServer
 from brim.providers.sync import Portal
 from brim.providers.transport import Transport
 from brim.session.session import get_driver
-from brim.shell.mcp import McpServers, Tool, ToolResult
-from brim.shell.mcp.tools import choose_tools
+from brim.shell.mcp.servers import McpServers
+from brim.shell.mcp.tools import Tool, ToolResult, choose_tools
 from brim.storage.calibration_store import CalibrationStore
 from tests.support.fixtures import LlamaWith
 from tests.support.shell.driver import Home, home

@@ -1,4 +1,4 @@
-"""The account store as the commands use it: its location, its keys and its caps."""
+"""The account store as the commands use it: its location, keys and caps, and its check."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from brim.cli.options import load_config
-from brim.errors import InputError
+from brim.errors import BrimError, InputError
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, scope_parts, to_dollars
 from brim.gateway.accounts.keys import no_active_key_error
 from brim.gateway.accounts.store import read_cap_usage
 from brim.models.pricing import format_dollars
 
 if TYPE_CHECKING:
+    from brim.config import Config
     from brim.gateway.accounts.keys import ApiKey
     from brim.gateway.accounts.store import AccountStore, CapUsage
+    from brim.shell.setup import CheckResult
 
 Result = TypeVar("Result")
 
@@ -181,3 +183,24 @@ def cap_to_dict(usage: CapUsage) -> dict[str, Any]:
     if cap.unit == "dollars":
         amounts = {name: str(to_dollars(amount)) for name, amount in amounts.items()}
     return {"unit": cap.unit, "period": cap.period, **amounts}
+
+
+# The check of `brim doctor` and `:doctor`
+
+
+def check_account_store(config: Config, environment: Mapping[str, str]) -> CheckResult:
+    """Check that the gateway's account store opens; a missing file is not created."""
+    from brim.gateway.accounts import create_store, file_path, redact_address
+    from brim.shell.setup import CheckResult
+    from brim.storage import state_folder
+
+    name, store, folder = "account store", config.gateway.store, state_folder(environment)
+    place, file = redact_address(store, folder), file_path(store, folder)
+    try:
+        if file is not None and not file.exists():
+            return CheckResult(name, "ok", f"{place} will be created with the first key")
+        keys = run_with_store(create_store(store, folder), lambda accounts: accounts.keys())
+    except (BrimError, OSError) as error:
+        return CheckResult(name, "bad", str(error), "set gateway.store to another address")
+    active = sum(key.revoked is None for key in keys)
+    return CheckResult(name, "ok", f"{place} opens; active keys: {active:,}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +15,14 @@ import click
 
 from brim.cli.main import main
 from brim.cli.options import load_config, number_option, print_notices
-from brim.errors import InputError, StoreError
+from brim.errors import InputError
 from brim.shell.render.sanitize import sanitize
 from brim.wire.reply import check_finish
 
 if TYPE_CHECKING:
     from brim.config import Config
-    from brim.models.pricing import SpendingTotal
     from brim.providers.client import Stream
+    from brim.providers.from_config import ModelChoice
     from brim.session.session import Session
 
 
@@ -55,10 +55,18 @@ def ask(
     brim ask "why did this fail?" < build.log
     git diff | brim ask "write a commit message" -m fast
     """
+    from brim.providers.from_config import choose_model, create_session
+
     config = load_config().config
     piped = "" if sys.stdin.isatty() else sys.stdin.buffer.read().decode("utf-8", "replace")
     message = _build_message(question, piped)
-    with _open_answer(message, config, model, system, window, max_tokens) as (session, stream):
+    choice = choose_model(config, model, os.environ)
+    if window is not None:
+        choice = replace(choice, model=replace(choice.model, window=window))
+    session = create_session(choice, config)
+    session.system = system or ""
+    session.append(message)
+    with _open_answer(session, choice, config, max_tokens) as stream:
         for text in stream.texts():
             if not as_json:
                 click.echo(sanitize(text) if sys.stdout.isatty() else text, nl=False)
@@ -83,35 +91,21 @@ def _build_message(question: str | None, piped: str) -> dict[str, str]:
 
 @contextmanager
 def _open_answer(
-    message: Mapping[str, str],
-    config: Config,
-    name: str | None,
-    system: str | None,
-    window: int | None,
-    max_tokens: int | None,
-) -> Iterator[tuple[Session, Stream]]:
-    """Send the message, and yield its session with the reply, which arrives while it is read."""
-    from brim.providers.from_config import (
-        choose_model,
-        create_session,
-        create_short_view,
-        open_client,
-        request_options,
-    )
-    from brim.session.session import get_driver
+    session: Session, choice: ModelChoice, config: Config, max_tokens: int | None
+) -> Iterator[Stream]:
+    """Yield the reply to the session's message, which arrives while it is read."""
+    from brim.providers.from_config import create_short_view, open_client, request_options
+    from brim.storage import Database, SpendLog, state_folder
 
-    choice = choose_model(config, name, os.environ)
-    if window is not None:
-        choice = replace(choice, model=replace(choice.model, window=window))
-    session = create_session(choice, config, system=system)
-    driver = get_driver(session)
-    driver.profile = replace(driver.profile, called=choice.name)
-    session.append(message)
-    with _record_spending(session, config), open_client(choice, config, os.environ) as client:
-        options = request_options(choice, max_tokens)
-        view = create_short_view(choice, config)
+    options = request_options(choice, max_tokens)
+    view = create_short_view(choice, config)
+    with (
+        closing(Database(state_folder(os.environ))) as database,
+        open_client(choice, config, os.environ) as client,
+    ):
+        SpendLog(database).follow(session, str(Path.cwd()), config.cost.cap_per_day_dollars)
         with closing(client.stream(session, short_view=view, **options)) as stream:
-            yield session, stream
+            yield stream
 
 
 def _list_notices(session: Session, stream: Stream) -> list[str]:
@@ -138,24 +132,3 @@ def _to_dict(session: Session, stream: Stream) -> dict[str, Any]:
         "plan": None if plan is None else plan.to_dict(),
         "notices": _list_notices(session, stream),
     }
-
-
-@contextmanager
-def _record_spending(session: Session, config: Config) -> Iterator[None]:
-    """Record the cost of a session with all others, and apply the daily cap."""
-    from brim.session.ledger import DailyCap
-    from brim.storage import Database, SpendLog, state_folder
-
-    def record(model: str, category: str, call: SpendingTotal) -> None:
-        project = str(Path.cwd())
-        try:
-            spending.add(call, session="", project=project, model=model, category=category)
-        except StoreError as error:  # the reply has arrived and is not lost
-            session.warnings.append(str(error))
-
-    with closing(Database(state_folder(os.environ))) as database:
-        spending = SpendLog(database)
-        session.ledger.on_record = record
-        if (cap := config.cost.cap_per_day_dollars) is not None:
-            session.ledger.daily_cap = DailyCap(cap, lambda: spending.today().cost)
-        yield

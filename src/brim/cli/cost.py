@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -98,7 +99,10 @@ def cost(
         return
     report = _report_shell(query) if query.source == "shell" else _report_gateway(query)
     if as_json:
-        days = {"since": _iso(query.since), "until": _iso(query.until)}
+        days = {
+            "since": query.since and query.since.isoformat(),
+            "until": query.until and query.until.isoformat(),
+        }
         click.echo(json.dumps({**days, **report.to_dict()}, indent=2))
     elif not report.rows:
         hint = " Use --gateway for the spending of the gateway."
@@ -208,18 +212,10 @@ def _export(query: CostQuery, as_json: bool) -> None:
 # Output
 
 
-def _iso(day: date | None) -> str | None:
-    return None if day is None else day.isoformat()
-
-
 def _draw_chart(report: SpendingReport) -> list[str]:
     quiet = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    paint = _paint if sys.stdout.isatty() and not quiet else str
+    paint = partial(click.style, fg="cyan") if sys.stdout.isatty() and not quiet else str
     return report.chart(terminal_width(sys.stdout) or NARROW, plain=not _has_blocks(), paint=paint)
-
-
-def _paint(bar: str) -> str:
-    return click.style(bar, fg="cyan")
 
 
 def _has_blocks() -> bool:

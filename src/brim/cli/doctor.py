@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from brim.cli.main import main
-from brim.cli.store_check import check_account_store
 
 
 @main.command()
@@ -29,6 +28,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     brim doctor --json | jq '.checks[] | select(.state != "ok")'
     """
     from brim import config
+    from brim.cli.accounts import check_account_store
     from brim.errors import ConfigError
     from brim.shell.setup.doctor import format_check, is_healthy, run_checks
 

@@ -156,7 +156,7 @@ def _start_shell(
     """Start the shell, or execute piped lines."""
     require_packages("shell", SHELL_PACKAGES.split())
     from brim import config
-    from brim.cli.store_check import check_account_store
+    from brim.cli.accounts import check_account_store
     from brim.shell.main import open_shell
     from brim.shell.state import StartOptions
 

@@ -13,7 +13,7 @@ from brim.errors import InputError
 from brim.fitting.policies import POLICIES, RollingSettings, resolve_policy
 from brim.session.driver import ASSUMED_WINDOW
 from brim.session.ledger import SpendingLimits
-from brim.session.session import Session
+from brim.session.session import Session, get_driver
 from brim.session.short_view import ShortView
 from brim.wire.formats import FORMATS
 
@@ -130,11 +130,19 @@ def server_name(choice: ModelChoice) -> str | None:
     return choice.model.model or (None if choice.is_embedded else choice.name)
 
 
-def create_session(choice: ModelChoice, config: Config, *, system: str | None = None) -> Session:
-    """Create a session with the configured settings."""
+def create_session(
+    choice: ModelChoice, config: Config, data: dict[str, Any] | None = None
+) -> Session:
+    """Return a session with the configured settings, new or from saved data."""
     settings = session_settings(choice, config)
-    settings["system"] = system
-    return Session(**settings)
+    if data is None:
+        session = Session(**settings)
+    else:
+        settings["tools"] = None
+        session = Session.from_dict(data, **settings)
+    driver = get_driver(session)
+    driver.profile = replace(driver.profile, called=choice.name)
+    return session
 
 
 def rolling_settings(config: Config) -> RollingSettings:

@@ -20,8 +20,7 @@ from brim.shell.conversation import INCOMPLETE
 from brim.shell.input.classify import Classification
 from brim.shell.input.completer import ShellCompleter
 from brim.shell.input.prompt import LinePrompt
-from brim.shell.mcp import McpServers
-from brim.shell.mcp.servers import ToolOffers
+from brim.shell.mcp.servers import McpServers, ToolOffers
 from brim.shell.model_clients import ModelClients
 from brim.shell.project_tree import ProjectFiles, find_root
 from brim.shell.prompt_state import PromptState

@@ -10,10 +10,8 @@ from typing import Any, Final
 
 from brim.errors import InputError, StoreError
 from brim.fitting.profile import ModelProfile
-from brim.models.pricing import SpendingTotal
-from brim.providers.from_config import session_settings
-from brim.session.ledger import DailyCap
-from brim.session.session import Session, get_driver
+from brim.providers.from_config import create_session
+from brim.session.session import Session
 from brim.session.summaries import CHARS_PER_TOKEN
 from brim.session.system_prompt import format_facts
 from brim.shell.conversation import SavedConversation, resume_conversation
@@ -153,23 +151,14 @@ def open_conversation(
     """Resume a saved conversation with the current model, or start a new one."""
     name = models.current
     if saved is None:
-        return SavedConversation(_build_session(models, name), log, log.create(folder, name))
-    found = resume_conversation(log, saved, lambda data: _build_session(models, name, data))
+        return SavedConversation(_build(models, name), log, log.create(folder, name))
+    found = resume_conversation(log, saved, partial(_build, models, name))
     found.record("model", name=name)
     return found
 
 
-def _build_session(models: ModelClients, name: str, data: dict[str, Any] | None = None) -> Session:
-    """Return a new session with a model, or one from saved data."""
-    settings = session_settings(models.choice(name), models.config)
-    if data is None:
-        session = Session(**settings)
-    else:
-        settings["tools"] = None
-        session = Session.from_dict(data, **settings)
-    driver = get_driver(session)
-    driver.profile = replace(driver.profile, called=name)
-    return session
+def _build(models: ModelClients, name: str, data: dict[str, Any] | None = None) -> Session:
+    return create_session(models.choice(name), models.config, data)
 
 
 def switch_conversation(shell: Shell, name: str) -> None:
@@ -180,7 +169,7 @@ def switch_conversation(shell: Shell, name: str) -> None:
     saved = log.find(name).model
     model = saved if saved in models.names else models.current
     try:
-        found = resume_conversation(log, name, lambda data: _build_session(models, model, data))
+        found = resume_conversation(log, name, partial(_build, models, model))
     except BaseException:
         log.unlock(name)
         raise
@@ -191,21 +180,12 @@ def switch_conversation(shell: Shell, name: str) -> None:
 
 def attach_session(shell: Shell) -> None:
     """Give a session what is not saved with it: the ledger's store, facts, the system prompt."""
-    session, spending = shell.session, shell.storage.spending
+    session = shell.session
     for warning in session.warnings:  # of a resumed conversation: given in an earlier run
         shell.notices.is_new(warning)
     project = str(shell.project.root or shell.home)
-
-    def record(model: str, category: str, call: SpendingTotal) -> None:
-        name = shell.conversation.name
-        try:
-            spending.add(call, session=name, project=project, model=model, category=category)
-        except StoreError as error:  # the reply must not be lost because of this
-            session.warnings.append(str(error))
-
-    session.ledger.on_record = record
-    if (cap := shell.config.cost.cap_per_day_dollars) is not None:
-        session.ledger.daily_cap = DailyCap(cap, lambda: spending.today().cost)
+    cap = shell.config.cost.cap_per_day_dollars
+    shell.storage.spending.follow(session, project, cap, lambda: shell.conversation.name)
     session.trim = shell.storage.facts.setting(FITTING_CHOICE, True)
     # A shell that was killed in goal mode must not continue by itself.
     shell.goal = shell.driver.prompt.instructions = None

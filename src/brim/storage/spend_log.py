@@ -10,7 +10,10 @@ from itertools import groupby
 from sqlite3 import Row
 from typing import Literal
 
+from brim.errors import StoreError
 from brim.models.pricing import SpendingRow, SpendingTotal, Usage
+from brim.session.ledger import DailyCap
+from brim.session.session import Session
 from brim.storage.database import Database
 
 SpendKey = Literal["day", "model", "project", "category", "session"]
@@ -36,6 +39,21 @@ class SpendLog:
             *(usage.written, usage.output, call.counted, str(call.cost)),
             *(call.unknown, call.estimated),
         )
+
+    def follow(
+        self, session: Session, project: str, cap: Decimal | None, name: Callable[[], str] = str
+    ) -> None:
+        """Record the calls of a session from now on, and apply a cap to the spending of a day."""
+
+        def record(model: str, category: str, call: SpendingTotal) -> None:
+            try:
+                self.add(call, session=name(), project=project, model=model, category=category)
+            except StoreError as error:  # the reply must not be lost because of this
+                session.warnings.append(str(error))
+
+        session.ledger.on_record = record
+        if cap is not None:
+            session.ledger.daily_cap = DailyCap(cap, lambda: self.today().cost)
 
     def today(self) -> SpendingTotal:
         """Return the spending of today, over all runs."""
