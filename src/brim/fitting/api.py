@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brim.errors import InputError
 from brim.fitting.budget import compute_budget
 from brim.fitting.fitter import Fitter
-from brim.fitting.policies import resolve_policy
+from brim.fitting.passes import Pass
+from brim.fitting.plan import Request
+from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
-from brim.tokens import counter_for
+from brim.tokens import Tokenizer, counter_for
 from brim.wire.formats import (
     CHAT,
     BodyFormat,
@@ -23,12 +25,6 @@ from brim.wire.formats import (
 from brim.wire.template_counter import wrap_counter
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
 from brim.wire.template_source import find_rules
-
-if TYPE_CHECKING:
-    from brim.fitting.passes import Pass
-    from brim.fitting.plan import Request
-    from brim.fitting.policies import Policy, PolicyName, RollingSettings
-    from brim.tokens import Tokenizer
 
 Messages = Sequence[Mapping[str, object]]
 Tools = Sequence[Mapping[str, object]]

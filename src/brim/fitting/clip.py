@@ -7,12 +7,10 @@ long text is never tokenized again to cut a short piece from it.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Container
+from typing import Final, TypeVar
 
 from brim.wire.notes import clip_mark, repeat_mark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

@@ -8,21 +8,22 @@ change.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
-from brim.fitting.history import MessageIndex, UnitIndex, unit_range
-from brim.fitting.plan import ChangedMessage, DroppedRun
-from brim.fitting.trim import NAMED_TASKS, TASK_NAME_TOKENS
+from brim.fitting.clip import TextLines
+from brim.fitting.history import (
+    History,
+    HistoryView,
+    MessageIndex,
+    RequestPoint,
+    UnitIndex,
+    unit_range,
+)
+from brim.fitting.plan import ChangedMessage, DroppedRun, Outcome
+from brim.fitting.trim import NAMED_TASKS, TASK_NAME_TOKENS, FloorSums, UnitRun
 from brim.messages import Message
 from brim.wire.notes import Note, gap_note, name_tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from brim.fitting.clip import TextLines
-    from brim.fitting.history import History, HistoryView, RequestPoint
-    from brim.fitting.plan import Outcome
-    from brim.fitting.trim import FloorSums, UnitRun
 
 _KEPT = b"\x01"
 _NoteRole: TypeAlias = Literal["user", "assistant", "paragraph"]

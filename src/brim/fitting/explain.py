@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from brim.fitting.plan import Decision, Plan
 from brim.tables import fill_lines, format_columns
-
-if TYPE_CHECKING:
-    from brim.fitting.plan import Decision, Plan
-    from brim.wire.notes import Note
+from brim.wire.notes import Note
 
 _FOLDED: Final = ("kept", "dropped")
 

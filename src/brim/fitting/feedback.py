@@ -9,20 +9,17 @@ nothing contradicts that.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from brim.fitting.calibration import SHORTFALL_STEP
+from brim.errors import Overflow
+from brim.fitting.calibration import SHORTFALL_STEP, Calibration
 from brim.fitting.flow import MAX_UNDERESTIMATE, Measurement, estimate_bounds
+from brim.fitting.plan import Plan
+from brim.fitting.planner import Planner
+from brim.fitting.profile import ModelProfile
 from brim.messages import Message
+from brim.tokens import Counter
 from brim.tokens.counter import measure_non_latin
-
-if TYPE_CHECKING:
-    from brim.errors import Overflow
-    from brim.fitting.calibration import Calibration
-    from brim.fitting.plan import Plan
-    from brim.fitting.planner import Planner
-    from brim.fitting.profile import ModelProfile
-    from brim.tokens import Counter
 
 RETRY_SHARE: Final = 0.85
 """The share of a request to try after a context-length error without numbers."""

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-from brim.fitting.plan import Request
+from brim.fitting.budget import Budget
+from brim.fitting.plan import Plan, Request
 from brim.fitting.planner import Planner
-from brim.fitting.prefix_cache import CachedConversation, ConversationKey, encode_values
+from brim.fitting.policies import Policy
+from brim.fitting.prefix_cache import (
+    CachedConversation,
+    ConversationKey,
+    PrefixCache,
+    encode_values,
+)
+from brim.tokens import Counter
 from brim.wire.body_parts import copy_input
 from brim.wire.formats import CHAT, BodyFormat, lower_reply_limit, read_tools
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
-
-if TYPE_CHECKING:
-    from brim.fitting.budget import Budget
-    from brim.fitting.plan import Plan
-    from brim.fitting.policies import Policy
-    from brim.fitting.prefix_cache import PrefixCache
-    from brim.tokens import Counter
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,18 +16,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from brim.errors import ContextOverflowError
 from brim.fitting.calibration import round_up_ratio
-from brim.fitting.plan import get_overflow_plan
+from brim.fitting.plan import Plan, get_overflow_plan
+from brim.fitting.planner import Planner
+from brim.messages import Message
+from brim.tokens import Counter
 from brim.tokens.counter import measure_non_latin
-
-if TYPE_CHECKING:
-    from brim.fitting.plan import Plan
-    from brim.fitting.planner import Planner
-    from brim.messages import Message
-    from brim.tokens import Counter
 
 CountMode = Literal["near", "always", "off"]
 """When to ask a server for its count: near the limit, before each request, or never."""

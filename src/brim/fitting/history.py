@@ -14,20 +14,17 @@ into units when the first trim needs them.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, NewType, cast
+from typing import Final, NamedTuple, NewType, cast
 
 from brim.fitting.clip import ClipCache, reports_error
+from brim.messages import Message
+from brim.tokens import Counter
 from brim.wire.notes import MASK, is_marked
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from brim.messages import Message
-    from brim.tokens import Counter
 
 MessageIndex = NewType("MessageIndex", int)
 """A position among the messages of a history."""

@@ -9,16 +9,13 @@ by item, oldest first, and stop when the target is reached. Configure a pass wit
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brim.fitting.draft import Draft
-from brim.fitting.trim import DroppableUnits, count_held, find_oldest_runs
+from brim.fitting.history import MessageIndex, UnitIndex
+from brim.fitting.trim import DroppableUnits, Trim, count_held, find_oldest_runs
+from brim.tokens import Counter
 from brim.wire.notes import fill_mask, gap_note
-
-if TYPE_CHECKING:
-    from brim.fitting.history import MessageIndex, UnitIndex
-    from brim.fitting.trim import Trim
-    from brim.tokens import Counter
 
 Pass = Callable[[Draft], None]
 

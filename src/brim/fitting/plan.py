@@ -10,14 +10,13 @@ from bisect import bisect_right
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
-if TYPE_CHECKING:
-    from brim.errors import ContextOverflowError
-    from brim.fitting.budget import Budget
-    from brim.fitting.history import History
-    from brim.messages import Message, Role
-    from brim.wire.notes import Note
+from brim.errors import ContextOverflowError
+from brim.fitting.budget import Budget
+from brim.fitting.history import History
+from brim.messages import Message, Role
+from brim.wire.notes import Note
 
 Outcome = Literal["kept", "clipped", "masked", "summarized", "dropped", "skipped"]
 """`skipped` is for empty replies of a session, which are never sent."""

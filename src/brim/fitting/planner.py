@@ -6,30 +6,22 @@ its result. A stateless call creates a planner, adds the messages and discards i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from brim.errors import ContextOverflowError, InputError
+from brim.fitting.budget import Budget
 from brim.fitting.draft import Draft
-from brim.fitting.history import History, HistoryView
-from brim.fitting.passes import count_gap_note, drop_trimmed, run_passes
+from brim.fitting.history import History, HistoryView, UnitIndex
+from brim.fitting.passes import Pass, count_gap_note, drop_trimmed, run_passes
 from brim.fitting.plan import Plan
-from brim.fitting.policies import no_thinking_floor
+from brim.fitting.policies import Policy, no_thinking_floor
 from brim.fitting.replay import Replay
-from brim.fitting.trim import FloorSums, TrimRecord, compute_low_water_mark, decide_trim
+from brim.fitting.trim import FloorSums, Trim, TrimRecord, compute_low_water_mark, decide_trim
 from brim.messages import Message
+from brim.tokens import Counter
 from brim.wire.notes import MASK
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from brim.fitting.budget import Budget
-    from brim.fitting.history import UnitIndex
-    from brim.fitting.passes import Pass
-    from brim.fitting.policies import Policy
-    from brim.fitting.trim import Trim
-    from brim.tokens import Counter
 
 
 class Planner:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from brim.errors import InputError
+from brim.fitting.history import History
 from brim.fitting.passes import (
     CLIP_ROUNDS,
     Pass,
@@ -24,11 +25,8 @@ from brim.fitting.passes import (
     release_protected,
     remove_repeats,
 )
+from brim.fitting.trim import Floor, Share
 from brim.wire.notes import MASK, fill_mask
-
-if TYPE_CHECKING:
-    from brim.fitting.history import History
-    from brim.fitting.trim import Floor, Share
 
 PolicyName = Literal["steady", "thrift", "rolling", "sliding"]
 

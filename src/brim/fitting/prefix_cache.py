@@ -11,11 +11,10 @@ from collections.abc import Hashable, Sequence
 from itertools import repeat
 from marshal import dumps
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from brim.fitting.planner import Planner
-    from brim.wire.body_reader import BodyReader
+from brim.fitting.planner import Planner
+from brim.wire.body_reader import BodyReader
 
 MAX_CONVERSATIONS: Final = 32
 MAX_BYTES: Final = 32_000_000

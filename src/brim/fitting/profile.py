@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from brim.errors import InputError
 from brim.fitting.budget import Budget, compute_budget
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.models import catalog, pricing
-from brim.tokens import counter_for
+from brim.models.pricing import Price
+from brim.tokens import Counter, Tokenizer, counter_for
 from brim.tokens.counter import CalibratedCounter, RequestCounter
 from brim.wire.template_counter import wrap_counter
 from brim.wire.template_rules import TemplateRules, rules_for
 from brim.wire.template_source import find_rules
-
-if TYPE_CHECKING:
-    from brim.models.pricing import Price
-    from brim.tokens import Counter, Tokenizer
 
 PriceBasis = Literal["list", "free", "unknown"]
 

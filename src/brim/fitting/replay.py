@@ -11,13 +11,8 @@ only the last trim has to be carried out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from brim.fitting.trim import compute_low_water_mark, decide_trim
-
-if TYPE_CHECKING:
-    from brim.fitting.history import History, HistoryView, RequestPoint
-    from brim.fitting.trim import FloorSums, Share, Trim
+from brim.fitting.history import History, HistoryView, RequestPoint
+from brim.fitting.trim import FloorSums, Share, Trim, compute_low_water_mark, decide_trim
 
 
 class Replay:

@@ -17,16 +17,12 @@ is not enough, everything is dropped that may be, and to reach the limit also th
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from brim.fitting.history import NO_UNIT, UnitIndex, unit_range
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from brim.fitting.history import History, HistoryView
+from brim.fitting.history import NO_UNIT, History, HistoryView, UnitIndex, unit_range
 
 Floor: TypeAlias = "Callable[[History, int], int]"
 """Returns the fewest tokens to which a message can be reduced without dropping it."""

@@ -10,49 +10,42 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, get_args
+from typing import Any, Self, TypedDict, TypeVar, Unpack, get_args
 from weakref import WeakSet
 
 from brim.errors import BudgetError, ContextLengthError, InputError, ProviderError
 from brim.fitting.api import Count
 from brim.fitting.api import count as count_offline
-from brim.fitting.flow import CountMode, SummaryJob
-from brim.fitting.plan import TextCount
+from brim.fitting.flow import CountMode, Flow, Job, SummaryJob
+from brim.fitting.plan import Plan, Request, TextCount
 from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_error, is_template_rejection
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import (
     ProfileSource,
     ServerInfo,
+    ServerKind,
+    Window,
     apply_server_info,
     detect_truncation,
     find_price_basis,
 )
-from brim.providers.summarizers import BlockingSummarizer, call_summarizer_async
+from brim.providers.summarizers import AsyncSummarizer, BlockingSummarizer, call_summarizer_async
 from brim.providers.sync import Portal
 from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport
 from brim.session.driver import RequestSettings
-from brim.session.session import get_driver
-from brim.session.summaries import MAX_SUMMARY_CHARS, build_summary_messages
+from brim.session.ledger import Category
+from brim.session.reply_stream import AsyncReplyStream
+from brim.session.session import Session, get_driver
+from brim.session.short_view import ShortView
+from brim.session.summaries import MAX_SUMMARY_CHARS, Summarizer, Turn, build_summary_messages
 from brim.storage.calibration_store import CalibrationStore
-from brim.wire.formats import FORMATS
+from brim.wire.formats import FORMATS, FormatName
+from brim.wire.reply import Reply
 from brim.wire.reply_parser import parse_reply
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import rules_for
-
-if TYPE_CHECKING:
-    from brim.fitting.flow import Flow, Job
-    from brim.fitting.plan import Plan, Request
-    from brim.providers.server_info import ServerKind, Window
-    from brim.providers.summarizers import AsyncSummarizer
-    from brim.session.ledger import Category
-    from brim.session.reply_stream import AsyncReplyStream
-    from brim.session.session import Session
-    from brim.session.short_view import ShortView
-    from brim.session.summaries import Summarizer, Turn
-    from brim.wire.formats import FormatName
-    from brim.wire.reply import Reply
 
 T = TypeVar("T")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from brim.errors import InputError
@@ -19,11 +20,7 @@ from brim.providers.http_connection import (
     encode_headers,
     encode_request_head,
 )
-
-if TYPE_CHECKING:
-    import ssl
-
-    from brim.providers.network import Proxy
+from brim.providers.network import Proxy
 
 IDLE_SECONDS: Final = 15.0
 """How long an unused connection is kept."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from brim.wire.formats import ANTHROPIC, CHAT, REPLY_KEYS, RESPONSES
-
-if TYPE_CHECKING:
-    from brim.providers.endpoint import Endpoint
-    from brim.wire.formats import FormatName
+from brim.providers.endpoint import Endpoint
+from brim.wire.formats import ANTHROPIC, CHAT, REPLY_KEYS, RESPONSES, FormatName
 
 CountSubject = Literal["request", "text"]
 

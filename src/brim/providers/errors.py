@@ -11,22 +11,20 @@ import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, AnyStr, Final
+from typing import Any, AnyStr, Final
 
 from brim.errors import (
     AuthenticationError,
     ContextLengthError,
     InvalidResponseError,
     LocalModelError,
+    Overflow,
     ProviderError,
     RateLimitError,
 )
+from brim.providers.endpoint import Endpoint
 from brim.wire.overflow import parse_overflow
 from brim.wire.reply_parser import find_error_object
-
-if TYPE_CHECKING:
-    from brim.errors import Overflow
-    from brim.providers.endpoint import Endpoint
 
 MESSAGE_CHARS = 300
 """Characters of a server's error message that are repeated."""

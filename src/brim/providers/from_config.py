@@ -13,13 +13,12 @@ from brim.errors import InputError
 from brim.fitting.policies import POLICIES, RollingSettings, resolve_policy
 from brim.session.driver import ASSUMED_WINDOW
 from brim.session.ledger import SpendingLimits
-from brim.session.session import Session, get_driver
+from brim.session.session import Session, SessionSettings, get_driver
 from brim.session.short_view import ShortView
 from brim.wire.formats import FORMATS
 
 if TYPE_CHECKING:
     from brim.providers.client import Client
-    from brim.session.session import SessionSettings
 
 OPENAI: Final = "https://api.openai.com/v1"
 ANTHROPIC: Final = "https://api.anthropic.com"

@@ -8,14 +8,11 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from brim.errors import InputError
-
-if TYPE_CHECKING:
-    from brim.providers.endpoint import Endpoint
+from brim.providers.endpoint import Endpoint
 
 _CA_BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 

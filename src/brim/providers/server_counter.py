@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from brim.errors import (
@@ -25,13 +25,10 @@ from brim.errors import (
 )
 from brim.providers import errors
 from brim.providers.count_methods import UNCOUNTED_FIELDS, CountMethod, CountSubject, find_methods
+from brim.providers.endpoint import Endpoint
 from brim.providers.text_count import TextRequest
-from brim.providers.transport import encode_body
+from brim.providers.transport import Transport, encode_body
 from brim.wire.formats import FORMATS
-
-if TYPE_CHECKING:
-    from brim.providers.endpoint import Endpoint
-    from brim.providers.transport import Transport
 
 SupportState = Literal["yes", "no", "unknown"]
 

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from brim.errors import (
@@ -22,13 +22,11 @@ from brim.errors import (
     ProviderTimeoutError,
 )
 from brim.fitting.calibration import UNCALIBRATED, Calibration
+from brim.fitting.profile import ModelProfile, PriceBasis
+from brim.providers.endpoint import Endpoint
+from brim.providers.transport import Transport
+from brim.storage.calibration_store import CalibrationStore
 from brim.wire.template_trial import TemplateVerdict
-
-if TYPE_CHECKING:
-    from brim.fitting.profile import ModelProfile, PriceBasis
-    from brim.providers.endpoint import Endpoint
-    from brim.providers.transport import Transport
-    from brim.storage.calibration_store import CalibrationStore
 
 ServerKind = Literal[
     "llama.cpp",

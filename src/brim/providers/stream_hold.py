@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from brim.errors import ContextLengthError
+from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_context_length_error
 from brim.wire.reply_parser import find_error_object
-
-if TYPE_CHECKING:
-    from brim.errors import ContextLengthError
-    from brim.providers.endpoint import Endpoint
 
 _DELTA_METADATA: Final = frozenset(("role",))
 _OPENING_EVENTS: Final = frozenset(

@@ -11,15 +11,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from inspect import isawaitable
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from brim.fitting.flow import SummaryJob
-    from brim.providers.sync import Portal
-    from brim.session.summaries import Summarizer
+from brim.fitting.flow import SummaryJob
+from brim.providers.sync import Portal
+from brim.session.summaries import Summarizer
 
-    Turns = Sequence[Mapping[str, object]] | None
-    AsyncSummarizer = Callable[[str | None, Turns], Coroutine[Any, Any, str]]
+Turns = Sequence[Mapping[str, object]] | None
+AsyncSummarizer = Callable[[str | None, Turns], Coroutine[Any, Any, str]]
 
 SUMMARY_TIMEOUT: Final = 120.0
 

@@ -12,16 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.errors import InputError, ProviderError
+from brim.fitting.profile import ModelProfile
+from brim.providers.server_info import ProfileSource, ServerKind, Window
 from brim.wire.template_rules import find_named_rules
-from brim.wire.template_trial import RenderJob, TemplateVerdict, try_template, try_text
-
-if TYPE_CHECKING:
-    from brim.fitting.profile import ModelProfile
-    from brim.providers.server_info import ProfileSource, ServerKind, Window
-    from brim.wire.template_trial import Feature
+from brim.wire.template_trial import Feature, RenderJob, TemplateVerdict, try_template, try_text
 
 TRIAL_SECONDS: Final = 2.0
 """A trial that takes longer is given up."""

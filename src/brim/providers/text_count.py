@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.fitting.plan import TextCount
 from brim.tokens import counter_for
 from brim.tokens.counter import RequestCounter
-from brim.wire.formats import read_messages, read_tools
-
-if TYPE_CHECKING:
-    from brim.wire.formats import BodyFormat
+from brim.wire.formats import BodyFormat, read_messages, read_tools
 
 REQUEST_MARGIN: Final = 96
 """Tokens of a system text that a template may add to a request."""

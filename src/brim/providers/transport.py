@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from brim.errors import (
@@ -23,6 +23,7 @@ from brim.errors import (
 )
 from brim.providers import errors
 from brim.providers.connection_pool import ConnectError, ConnectionPool, Origin
+from brim.providers.endpoint import Endpoint
 from brim.providers.http_connection import (
     Header,
     Response,
@@ -34,9 +35,6 @@ from brim.providers.network import create_ssl_context, find_proxy
 from brim.providers.sse import EventParser, ServerSentEvent
 from brim.providers.stream_hold import StreamHold
 from brim.wire.reply_parser import find_error_object
-
-if TYPE_CHECKING:
-    from brim.providers.endpoint import Endpoint
 
 T = TypeVar("T")
 RequestBody = Mapping[str, Any] | bytes

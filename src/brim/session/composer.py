@@ -9,41 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from brim.errors import ContextOverflowError, InputError
+from brim.errors import ContextOverflowError, InputError, Overflow
 from brim.fitting import feedback
 from brim.fitting.flow import (
+    CountMode,
+    Flow,
     Measurement,
     SummaryJob,
     apply_measurement,
     plan_request,
     run_flow,
 )
-from brim.fitting.plan import get_overflow_plan
+from brim.fitting.plan import Plan, get_overflow_plan
+from brim.fitting.planner import Planner
+from brim.fitting.profile import ModelProfile
 from brim.fitting.trim import TrimRecord
+from brim.messages import Message
 from brim.session import planner_factory
-from brim.session.composer_state import Compaction, PlannerSnapshot
+from brim.session.composer_state import Compaction, ComposerState, PlannerSnapshot
 from brim.session.planner_factory import feed, trim_to_mark
+from brim.session.request_builder import RequestBuilder
 from brim.session.summaries import (
     compute_summary_room,
     is_usable_summary,
     shorten_summary,
     truncate_to_tokens,
 )
+from brim.tokens import Counter
 from brim.wire.body_parts import copy_json
 from brim.wire.openai_chat import EMPTY_FIELD
-
-if TYPE_CHECKING:
-    from brim.errors import Overflow
-    from brim.fitting.flow import CountMode, Flow
-    from brim.fitting.plan import Plan
-    from brim.fitting.planner import Planner
-    from brim.fitting.profile import ModelProfile
-    from brim.messages import Message
-    from brim.session.composer_state import ComposerState
-    from brim.session.request_builder import RequestBuilder
-    from brim.tokens import Counter
 
 Turns = Sequence[Mapping[str, Any]]
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from brim.fitting.calibration import Calibration
 from brim.fitting.flow import Measurement
+from brim.fitting.plan import Plan
+from brim.fitting.policies import Policy
+from brim.fitting.profile import ModelProfile
 from brim.fitting.trim import TrimRecord
 from brim.session.summaries import MAX_SUMMARY_CHARS
-
-if TYPE_CHECKING:
-    from brim.fitting.plan import Plan
-    from brim.fitting.policies import Policy
-    from brim.fitting.profile import ModelProfile
 
 
 @dataclass(frozen=True, slots=True)

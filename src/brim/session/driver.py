@@ -12,16 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from brim.errors import BudgetError, InputError
+from brim.errors import BudgetError, InputError, Overflow
 from brim.fitting.clip import clip
-from brim.fitting.flow import confirm_reply
-from brim.fitting.plan import Request
+from brim.fitting.flow import CountMode, Flow, confirm_reply
+from brim.fitting.plan import Plan, Request
 from brim.fitting.policies import POLICIES, RollingSettings, resolve_policy
+from brim.fitting.profile import ModelProfile, PriceBasis
+from brim.messages import Message
 from brim.session import validation
 from brim.session.composer import Composer
-from brim.session.ledger import check_category
+from brim.session.composer_state import Compaction, ComposerState
+from brim.session.ledger import Category, Ledger, check_category
 from brim.session.reply_stream import receive_response
 from brim.session.request_builder import RequestBuilder
 from brim.session.request_log import LoggedRequest, RequestLog
@@ -29,20 +32,10 @@ from brim.session.short_view import ShortView
 from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat
 from brim.wire.body_parts import copy_input, copy_json
+from brim.wire.formats import FormatName
 from brim.wire.notes import entry_mark
-from brim.wire.template_trial import find_features
-
-if TYPE_CHECKING:
-    from brim.errors import Overflow
-    from brim.fitting.flow import CountMode, Flow
-    from brim.fitting.plan import Plan
-    from brim.fitting.profile import ModelProfile, PriceBasis
-    from brim.messages import Message
-    from brim.session.composer_state import Compaction, ComposerState
-    from brim.session.ledger import Category, Ledger
-    from brim.wire.formats import FormatName
-    from brim.wire.reply import Reply
-    from brim.wire.template_trial import Feature
+from brim.wire.reply import Reply
+from brim.wire.template_trial import Feature, find_features
 
 Turn = dict[str, Any]
 

@@ -8,26 +8,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.errors import ContextOverflowError
+from brim.fitting.budget import Budget
 from brim.fitting.flow import apply_ratio
-from brim.fitting.plan import get_overflow_plan
+from brim.fitting.plan import Plan, get_overflow_plan
 from brim.fitting.planner import Planner
 from brim.fitting.policies import OFF
+from brim.fitting.profile import ModelProfile
+from brim.fitting.trim import TrimRecord
 from brim.messages import Message
+from brim.session.composer_state import ComposerState
 from brim.session.summaries import compute_summary_room
 from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING
+from brim.tokens import Counter
 from brim.tokens.counter import measure_non_latin
 from brim.wire import openai_chat
-
-if TYPE_CHECKING:
-    from brim.fitting.budget import Budget
-    from brim.fitting.plan import Plan
-    from brim.fitting.profile import ModelProfile
-    from brim.fitting.trim import TrimRecord
-    from brim.session.composer_state import ComposerState
-    from brim.tokens import Counter
 
 _SUMMARY_HEADING: Final = f"{BLOCK_SEPARATOR}{SUMMARY_HEADING}\n"
 

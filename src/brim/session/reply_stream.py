@@ -15,15 +15,13 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from brim.errors import InvalidResponseError
+from brim.fitting.plan import Plan
 from brim.wire.reply import Reply
 from brim.wire.reply_parser import is_json, parse_reply
 from brim.wire.streams import StreamAccumulator
-
-if TYPE_CHECKING:
-    from brim.fitting.plan import Plan
 
 Chunk = TypeVar("Chunk")
 RecordReply = Callable[[Reply, bool], None]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from brim.fitting.plan import count_since_trim
+from brim.fitting.plan import Plan, count_since_trim
 from brim.wire import openai_chat, to_anthropic
 from brim.wire.body_parts import copy_json
 from brim.wire.formats import (
@@ -21,9 +21,6 @@ from brim.wire.formats import (
 from brim.wire.reply_parser import NATIVE_FIELDS
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
-
-if TYPE_CHECKING:
-    from brim.fitting.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

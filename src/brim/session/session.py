@@ -4,36 +4,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, overload
+from decimal import Decimal
+from typing import Any, Final, TypedDict, Unpack, overload
 
 from brim.errors import InputError
-from brim.fitting.policies import resolve_policy
+from brim.fitting.budget import Budget
+from brim.fitting.passes import Pass
+from brim.fitting.plan import Plan, Request
+from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
 from brim.fitting.profile import ModelProfile
+from brim.models.pricing import Price, Usage
 from brim.session import validation
 from brim.session.composer_state import ComposerState
 from brim.session.driver import RequestSettings, SessionDriver, parse_settings
-from brim.session.ledger import Ledger, SpendingLimits
-from brim.session.summaries import MAX_SUMMARY_CHARS, run_with_summarizer
+from brim.session.ledger import Category, Ledger, SpendingLimits
+from brim.session.reply_stream import AsyncReplyStream, Chunk, ReplyStream, ResponseModel
+from brim.session.request_log import RequestLog
+from brim.session.short_view import ShortView
+from brim.session.summaries import MAX_SUMMARY_CHARS, Summarizer, run_with_summarizer
 from brim.session.system_prompt import SystemPrompt
+from brim.tokens import Tokenizer
 from brim.wire import openai_chat
 from brim.wire.body_parts import copy_input
 from brim.wire.formats import FORMATS, FormatName, validate_tools
-
-if TYPE_CHECKING:
-    from decimal import Decimal
-
-    from brim.fitting.budget import Budget
-    from brim.fitting.passes import Pass
-    from brim.fitting.plan import Plan, Request
-    from brim.fitting.policies import Policy, PolicyName, RollingSettings
-    from brim.models.pricing import Price, Usage
-    from brim.session.ledger import Category
-    from brim.session.reply_stream import AsyncReplyStream, Chunk, ReplyStream, ResponseModel
-    from brim.session.request_log import RequestLog
-    from brim.session.short_view import ShortView
-    from brim.session.summaries import Summarizer
-    from brim.tokens import Tokenizer
-    from brim.wire.reply import Reply
+from brim.wire.reply import Reply
 
 OUTPUT_SHARE: Final = 0.2
 """Share of the limit that one output of a command may take."""

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable, iscoroutine
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from brim.fitting.clip import clip, truncate
-from brim.fitting.flow import SummaryJob, run_flow
+from brim.fitting.flow import Flow, Job, SummaryJob, run_flow
+from brim.messages import Message
 from brim.wire import openai_chat
-
-if TYPE_CHECKING:
-    from brim.fitting.flow import Flow, Job
-    from brim.messages import Message
 
 MAX_SUMMARY_CHARS: Final = 2_000
 """A longer summary is shortened."""

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.errors import InputError, MessageError
+from brim.messages import Message
 from brim.wire.openai_chat import EMPTY_FIELD
 from brim.wire.reply_parser import is_json, parse_arguments
-
-if TYPE_CHECKING:
-    from brim.messages import Message
 
 Turn = dict[str, Any]
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")

@@ -11,16 +11,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
 
 from brim.errors import InputError
+from brim.messages import Message
+from brim.tokens.cache import CountCache
+from brim.tokens.families import Family
 from brim.tokens.media_tokens import count_media
 from brim.tokens.vocabularies import utf8_length
-
-if TYPE_CHECKING:
-    from brim.messages import Message
-    from brim.tokens.cache import CountCache
-    from brim.tokens.families import Family
 
 _NAME = re.compile(r"[^\s<|\\/>{}\[\]\"]{1,64}")
 """An extra that can be a speaker's name, not JSON."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from brim.data import load_table
 from brim.models.catalog import NameIndex
-
-if TYPE_CHECKING:
-    from brim.tokens.protocols import Tokenizer
+from brim.tokens.protocols import Tokenizer
 
 FALLBACK_TOKENIZER = "o200k_base"
 

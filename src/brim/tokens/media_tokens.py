@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from binascii import a2b_base64
 from math import ceil
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-if TYPE_CHECKING:
-    from brim.messages import Media
-    from brim.tokens.families import Family, ImageRule
+from brim.messages import Media
+from brim.tokens.families import Family, ImageRule
 
 UNKNOWN_AUDIO_TOKENS = 1_000
 """Tokens of audio of unknown length."""

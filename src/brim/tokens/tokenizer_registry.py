@@ -10,16 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count as numbers
 from threading import RLock
-from typing import TYPE_CHECKING
 
 from brim.errors import InputError, UnknownTokenizerError
 from brim.tokens import vocabularies
 from brim.tokens.cache import CountCache, make_safe_count
 from brim.tokens.counter import RequestCounter
 from brim.tokens.families import FALLBACK_TOKENIZER, UNKNOWN_FAMILY, Family, families
-
-if TYPE_CHECKING:
-    from brim.tokens.protocols import Counter, Tokenizer
+from brim.tokens.protocols import Counter, Tokenizer
 
 MAX_COUNTERS = 1_000
 """Counters to keep; more mean that a caller invents names."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.errors import MessageError
 from brim.messages import Call, Message, Role
@@ -27,10 +27,14 @@ from brim.wire.body_parts import (
     to_message_error,
     to_text,
 )
-from brim.wire.body_reader import BodyReader, Position, TurnGrouper, TurnSpan, find_dropped
-
-if TYPE_CHECKING:
-    from brim.wire.body_reader import PlanView
+from brim.wire.body_reader import (
+    BodyReader,
+    PlanView,
+    Position,
+    TurnGrouper,
+    TurnSpan,
+    find_dropped,
+)
 
 Block = Mapping[str, Any]
 

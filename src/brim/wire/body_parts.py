@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.errors import InputError, MessageError
-from brim.messages import Media, Message
+from brim.messages import Call, Media, Message, Role
 from brim.tokens.media_tokens import image_size_base64
-
-if TYPE_CHECKING:
-    from brim.messages import Call, Role
 
 Part = Mapping[str, Any]
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from brim.messages import Message, Role
-    from brim.wire.body_parts import Part
-    from brim.wire.notes import Note
+from brim.messages import Message, Role
+from brim.wire.body_parts import Part
+from brim.wire.notes import Note
 
 Position = tuple[int, int]
 """The index of a message and of a block in it; the block is -1 if there is none."""

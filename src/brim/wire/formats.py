@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from brim.errors import InputError
+from brim.messages import Message
 from brim.wire import anthropic, openai_chat, openai_responses
 from brim.wire.body_parts import filter_mappings, get_mapping
-
-if TYPE_CHECKING:
-    from brim.messages import Message
-    from brim.wire.body_reader import BodyReader
+from brim.wire.body_reader import BodyReader
 
 FormatName = Literal["openai", "anthropic", "responses"]
 _NO_OPTIONS: Final[Mapping[str, object]] = {}

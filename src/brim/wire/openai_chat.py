@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.errors import MessageError
-from brim.messages import Call, Message, Role
+from brim.messages import Call, Media, Message, Role
 from brim.wire.body_parts import (
     copy_public,
     describe_type,
@@ -21,11 +21,7 @@ from brim.wire.body_parts import (
     to_message_error,
     to_text,
 )
-from brim.wire.body_reader import BodyReader
-
-if TYPE_CHECKING:
-    from brim.messages import Media
-    from brim.wire.body_reader import PlanView
+from brim.wire.body_reader import BodyReader, PlanView
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": "system",

@@ -7,7 +7,7 @@ is signed and bound to the item after it, so it is dropped only with its whole t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from brim.errors import InputError, MessageError
 from brim.messages import Call, Message, Role
@@ -23,11 +23,8 @@ from brim.wire.body_parts import (
     to_message_error,
     to_text,
 )
-from brim.wire.body_reader import BodyReader, TurnGrouper, TurnSpan, find_dropped
+from brim.wire.body_reader import BodyReader, PlanView, TurnGrouper, TurnSpan, find_dropped
 from brim.wire.notes import gap_note
-
-if TYPE_CHECKING:
-    from brim.wire.body_reader import PlanView
 
 Item = Mapping[str, Any]
 

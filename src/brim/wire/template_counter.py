@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brim.messages import Call, Message
+from brim.tokens import Counter
 from brim.wire.notes import (
     CONVERSATION_CONTINUES,
     INTERRUPTED,
@@ -16,9 +17,6 @@ from brim.wire.notes import (
 )
 from brim.wire.template_adapter import MAX_ROLE_LENGTH, make_short_id
 from brim.wire.template_rules import NINE_CHARACTERS, TemplateRules
-
-if TYPE_CHECKING:
-    from brim.tokens import Counter
 
 
 def wrap_counter(counter: Counter, rules: TemplateRules) -> Counter:
