@@ -11,14 +11,14 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from inspect import isawaitable
 from threading import Thread
-from typing import Any, Final
+from typing import Final
 
 from brim.fitting.flow import SummaryJob
 from brim.providers.sync import Portal
 from brim.session.summaries import Summarizer
 
 Turns = Sequence[Mapping[str, object]] | None
-AsyncSummarizer = Callable[[str | None, Turns], Coroutine[Any, Any, str]]
+AsyncSummarizer = Callable[[str | None, Turns], Coroutine[object, object, str]]
 
 SUMMARY_TIMEOUT: Final = 120.0
 
