@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final, Literal
 
 from brim.gateway.account_service import AccountService
@@ -102,18 +103,12 @@ class RequestBilling:
         record, charge = self._record, self._unknown
         is_estimated = record.is_usage_estimated or charge is not NO_CHARGE
         if status == "known" and record.usage is not None:
-            actual = _actual_charge(record)
+            cost = to_micro_dollars(record.cost or Decimal(0))
+            actual = Charge(record.usage, cost, is_unpriced=record.cost is None)
             if actual.tokens > MAX_AMOUNT or actual.micro_dollars > MAX_AMOUNT:  # not plausible
                 actual, is_estimated = self._current, True
             charge = actual if charge is NO_CHARGE else charge + actual
         return Settlement(record.id, charge, is_estimated)
-
-
-def _actual_charge(record: RequestRecord) -> Charge:
-    assert record.usage is not None
-    if record.cost is None:
-        return Charge(record.usage, is_unpriced=True)
-    return Charge(record.usage, to_micro_dollars(record.cost))
 
 
 def _unknown_price_error(route: ModelRoute) -> GatewayError:

@@ -52,19 +52,15 @@ MAX_OUTPUT: Final = 1 << 40
 def check_bounded(body: Mapping[str, Any], format: BodyFormat) -> None:
     """Raise `GatewayError` if a body's cost has no bound. For keys with caps."""
     if not "".join(body).islower():  # nearly all bodies have lower-case names only
-        _check_letter_case(body)
+        for name in body:
+            if name not in COST_FIELDS and name.lower() in COST_FIELDS:
+                raise _unbounded_error(f"some servers read `{name}` as `{name.lower()}`", name)
     for name in sorted(_length_fields(format.reply_keys).union(CHOICE_FIELDS).intersection(body)):
         if body[name] is not None and not _is_number(body[name]):
             message = f"This key has caps, and `{name}` is not a whole number above 0."
             raise GatewayError(400, "invalid_request", message, param=name)
     if not UNBOUNDED_FIELDS.isdisjoint(body):
         _check_unbounded_fields(body)
-
-
-def _check_letter_case(body: Mapping[str, Any]) -> None:
-    for name in body:
-        if name not in COST_FIELDS and name.lower() in COST_FIELDS:
-            raise _unbounded_error(f"some servers read `{name}` as `{name.lower()}`", name)
 
 
 def _check_unbounded_fields(body: Mapping[str, Any]) -> None:

@@ -61,18 +61,15 @@ class RequestFit:
             parsed = self._parsed = self._fitter.parse(request.body, request.format)
             if self._measurement is None and self._count != "always":
                 plan = parsed.plan_untrimmed()
-                if plan is not None and self._has_reply_room(plan):  # nearly always
-                    return self._finish(parsed, plan)
+                limit = find_reply_limit(request.body, request.format)
+                if plan is not None and (limit is None or limit <= plan.reply_room):
+                    return self._finish(parsed, plan)  # nearly always
         if self._flow is None:
             self._flow = _plan_body(parsed, self._count, self._measurement)
         try:
             return self._flow.send(tokens)
         except StopIteration as done:
             return self._finish(parsed, done.value)
-
-    def _has_reply_room(self, plan: Plan) -> bool:
-        limit = find_reply_limit(self._request.body, self._request.format)
-        return limit is None or limit <= plan.reply_room
 
     def _finish(self, parsed: ParsedBody, plan: Plan) -> FittedRequest:
         if plan.exact and not is_certain(plan):
@@ -193,14 +190,10 @@ def build_request(
     hides = hides and not bodies.has_usage_option(body)
     if hides:
         body, unchanged = bodies.request_usage(body, unchanged)
-    if reply_key is not None and not _limits_reply(body, format):
+    if reply_key is not None and find_reply_limit(body, format) is None:
         body, unchanged = bodies.set_field(body, unchanged, reply_key, plan.budget.reply)
     raw = bodies.serialize(body) if unchanged is None else unchanged
     return FittedRequest(raw, body, plan, parsed, hides)
-
-
-def _limits_reply(body: Mapping[str, Any], format: BodyFormat) -> bool:
-    return any(isinstance(body.get(key), int) for key in format.reply_keys)
 
 
 def add_cache_marks(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:

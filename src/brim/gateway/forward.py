@@ -260,7 +260,10 @@ class Forwarder:
             self._billing.check(request.body, request.format)
             reply_key = route.upstream.api(request.format).reply_key
             additions = BodyAdditions(additions.cache_marks, additions.stream_usage, reply_key)
-        policy, least = self._policy(route), min_reply_tokens(request.body)
+        policy = self._options.policy or route.policy
+        if self._options.fitting == "off":
+            policy = OFF.name
+        least = min_reply_tokens(request.body)
         limit = find_reply_limit(request.body, request.format)
         if rejected is None:
             fitter = route.fitter(policy, least, limit)
@@ -287,11 +290,6 @@ class Forwarder:
         """Return whether the client's key is not for this upstream, a fallback or with a key."""
         is_other = route.upstream.key is not None or self._record.fallback is not None
         return is_other or self._services.accounts.requires_keys
-
-    def _policy(self, route: ModelRoute) -> str:
-        if self._options.fitting == "off":
-            return OFF.name
-        return self._options.policy or route.policy
 
     async def _send_fitted(
         self, route: ModelRoute, out: FittedRequest, query: str

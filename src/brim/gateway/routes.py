@@ -284,7 +284,10 @@ class ModelRoute:
     def record_report(self, out: FittedRequest, tokens: int) -> None:
         """Calibrate with the size of a prompt that the server reports."""
         plan, planner = out.plan, out.parsed.planner
-        self._record_accepted(min(plan.size, tokens))
+        accepted = min(plan.size, tokens)
+        if self._latest.window is not None and self._latest.window < accepted:
+            self._calibrate(self._latest.with_window(None))
+        self._set_profile(self.profile.with_accepted(accepted))
         if not feedback.is_informative(plan, planner.counter):
             return
         known = self.profile.calibration
@@ -304,11 +307,6 @@ class ModelRoute:
         """Whether the next report is certain to be evaluated."""
         return self._reports < INITIAL_REPORTS
 
-    def _record_accepted(self, tokens: int) -> None:
-        if self._latest.window is not None and self._latest.window < tokens:
-            self._calibrate(self._latest.with_window(None))
-        self._set_profile(self.profile.with_accepted(tokens))
-
     def record_rejection(self, out: FittedRequest, overflow: Overflow) -> RejectedRequest:
         """Evaluate a context-length error, and record what holds for all requests."""
         profile, measurement = feedback.evaluate_rejection(out.plan, overflow, self.profile)
@@ -319,7 +317,9 @@ class ModelRoute:
                     self._latest.with_window(calibration.window, calibration.advertised)
                 )
         elif profile.ceiling is not None and self._is_about_window(out, overflow):
-            self._set_ceiling(profile.ceiling)
+            self._ceiling_until = time.monotonic() + CEILING_SECONDS
+            ceiling = max(profile.ceiling, self._min_ceiling)
+            self._set_profile(replace(self.profile, ceiling=ceiling))
         return RejectedRequest(profile, measurement)
 
     def _is_about_window(self, out: FittedRequest, overflow: Overflow) -> bool:
@@ -331,10 +331,6 @@ class ModelRoute:
     def _min_ceiling(self) -> int:
         known = self.profile.proven_window
         return MIN_CEILING if known is None else int(MIN_CEILING_SHARE * known)
-
-    def _set_ceiling(self, ceiling: int) -> None:
-        self._ceiling_until = time.monotonic() + CEILING_SECONDS
-        self._set_profile(replace(self.profile, ceiling=max(ceiling, self._min_ceiling)))
 
     def _calibrate(self, calibration: Calibration) -> None:
         self._latest = calibration
