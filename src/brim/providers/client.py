@@ -7,10 +7,19 @@ context-length error it trims the request further and sends it once more.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Self, TypedDict, TypeVar, Unpack, get_args
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_args
 from weakref import WeakSet
 
 from brim.errors import BudgetError, ContextLengthError, InputError, ProviderError
@@ -48,6 +57,7 @@ from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import rules_for
 
 T = TypeVar("T")
+Args = ParamSpec("Args")
 
 
 class AsyncClient:
@@ -130,6 +140,7 @@ class AsyncClient:
 
     async def send(
         self,
+        /,
         session: Session,
         *,
         system: str | None = None,
@@ -150,6 +161,7 @@ class AsyncClient:
 
     async def stream(
         self,
+        /,
         session: Session,
         *,
         system: str | None = None,
@@ -166,6 +178,7 @@ class AsyncClient:
 
     async def request(
         self,
+        /,
         session: Session,
         *,
         system: str | None = None,
@@ -395,6 +408,18 @@ class ClientSettings(TypedDict, total=False):
     calibration_store: CalibrationStore | None
 
 
+def _make_blocking(
+    method: Callable[Concatenate[AsyncClient, Args], Coroutine[object, object, T]],
+) -> Callable[Concatenate[Client, Args], T]:
+    """Return the method of `Client` that waits for one of `AsyncClient`."""
+
+    @wraps(method)
+    def run(self: Client, /, *args: Args.args, **named: Args.kwargs) -> T:
+        return self._portal.run(method(self.asynchronous, *args, **named))
+
+    return run
+
+
 class Client:
     """A synchronous `AsyncClient`; Ctrl-C closes the connection and is raised."""
 
@@ -414,24 +439,11 @@ class Client:
         self._portal.run(self.asynchronous.close())
         self._portal.close()
 
-    def models(self) -> list[str]:
-        """Return the names of the models that the server offers."""
-        return self._portal.run(self.asynchronous.models())
-
-    def count(
-        self,
-        text_or_messages: str | Sequence[Mapping[str, object]],
-        *,
-        model: str | None = None,
-        tools: Sequence[Mapping[str, object]] | None = None,
-    ) -> Count:
-        """Return the tokens of a text or of chat messages, as the server counts them."""
-        counted = self.asynchronous.count(text_or_messages, model=model, tools=tools)
-        return self._portal.run(counted)
-
-    def prepare(self, session: Session) -> None:
-        """Complete the session's profile with what the server says, such as the window."""
-        self._portal.run(self.asynchronous.prepare(session))
+    models = _make_blocking(AsyncClient.models)
+    count = _make_blocking(AsyncClient.count)
+    prepare = _make_blocking(AsyncClient.prepare)
+    request = _make_blocking(AsyncClient.request)
+    send = _make_blocking(AsyncClient.send)
 
     def summarizer(
         self,
@@ -447,38 +459,6 @@ class Client:
             session, model=model, focus=focus, max_chars=max_chars, **options
         )
         return BlockingSummarizer(summarize, self._portal)
-
-    def request(
-        self,
-        session: Session,
-        *,
-        system: str | None = None,
-        short_view: ShortView | bool | None = None,
-        category: Category = "main",
-        **options: object,
-    ) -> Request:
-        """Return the request that `send` would send."""
-        return self._portal.run(
-            self.asynchronous.request(
-                session, system=system, short_view=short_view, category=category, **options
-            )
-        )
-
-    def send(
-        self,
-        session: Session,
-        *,
-        system: str | None = None,
-        short_view: ShortView | bool | None = None,
-        category: Category = "main",
-        **options: object,
-    ) -> Reply:
-        """Send the next request of a session, and record the reply."""
-        return self._portal.run(
-            self.asynchronous.send(
-                session, system=system, short_view=short_view, category=category, **options
-            )
-        )
 
     def stream(
         self,

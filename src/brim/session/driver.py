@@ -32,7 +32,7 @@ from brim.session.short_view import ShortView
 from brim.session.system_prompt import SystemPrompt
 from brim.wire import openai_chat
 from brim.wire.body_parts import copy_input, copy_json
-from brim.wire.formats import FormatName
+from brim.wire.formats import FORMATS, FormatName, find_reply_limit
 from brim.wire.notes import entry_mark
 from brim.wire.reply import Reply
 from brim.wire.template_trial import Feature, find_features
@@ -207,20 +207,24 @@ class SessionDriver:
             raise InputError(f"{', '.join(sorted(fixed))}: set by the session, not an option.")
         create_builder = partial(self._create_builder, settings)
         turns: Sequence[Mapping[str, Any]] = self.turns
-        view = self._choose_short_view(settings.short_view)
-        if view is not None:
+        wanted = None if self.prompt.instructions else settings.short_view
+        if wanted:
+            view = wanted if isinstance(wanted, ShortView) else ShortView()
             turns, builder = view.shorten(self._list_sent_turns()), create_builder()
             plan = yield from self.composer.plan_turns(turns, builder, count)
         else:
             plan, builder = yield from self.composer.compose(create_builder, count)
-        limit, build = builder.find_reply_limit(settings.options), partial(builder.build, turns)
+        limit = find_reply_limit(settings.options, builder.format)
+        build = partial(builder.build, turns)
         plan = yield from confirm_reply(plan, build, count, limit)
         body = builder.build(turns, plan)
         if self.ledger.is_capped:
-            self._check_caps(plan, builder.find_reply_limit(body) or plan.budget.reply)
-        self._pending = PendingRequest(plan, self.profile, settings.category, view is not None)
+            reply = find_reply_limit(body, builder.format) or plan.budget.reply
+            price = self.profile.price_for(plan.size)
+            self.ledger.check(self.profile.name, tokens=plan.size, reply=reply, price=price)
+        self._pending = PendingRequest(plan, self.profile, settings.category, bool(wanted))
         self._log_request(self._pending)
-        return Request(body, plan, builder.messages_key)
+        return Request(body, plan, builder.format.messages_key)
 
     def _list_sent_turns(self) -> list[Turn]:
         """Return all turns but empty replies; those that are pinned by index are marked."""
@@ -239,21 +243,12 @@ class SessionDriver:
             self.profile.model,
             prompt.render(self.composer.state.system_summary),
             prompt.role,
-            settings.format or self.format,
+            FORMATS[settings.format or self.format],
             self.profile.rules(),
             self.composer.state.tools,
             self.cache_marks,
             settings.options,
         )
-
-    def _choose_short_view(self, wanted: ShortView | bool | None) -> ShortView | None:
-        if not wanted or self.prompt.instructions:
-            return None
-        return wanted if isinstance(wanted, ShortView) else ShortView()
-
-    def _check_caps(self, plan: Plan, reply: int) -> None:
-        price = self.profile.price_for(plan.size)
-        self.ledger.check(self.profile.name, tokens=plan.size, reply=reply, price=price)
 
     def _log_request(self, pending: PendingRequest) -> None:
         plan = pending.plan

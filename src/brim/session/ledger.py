@@ -213,7 +213,11 @@ class Ledger:
         if len(self._totals) > 1:
             rows.append(format_spending_cells("total", "", self.total))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(_pad_cell, row, widths, range(len(row)))).rstrip() for row in rows]
+        cells = [zip(row, "<<>>>>>", widths, strict=True) for row in rows]
+        lines = [
+            "  ".join(f"{text:{side}{width}}" for text, side, width in row).rstrip()
+            for row in cells
+        ]
         if not self._totals:
             lines = ["no calls yet"]
         if tokens is not None:
@@ -275,7 +279,3 @@ def format_spending_cells(model: str, category: str, total: SpendingTotal) -> tu
     completion = f"{usage.output:,}" + (" (estimated)" if total.estimated else "")
     cached, cost = f"{usage.cached:,}", total.format_cost(places=6)
     return model, category, f"{total.calls:,}", prompt, cached, completion, cost
-
-
-def _pad_cell(cell: str, width: int, column: int) -> str:
-    return cell.ljust(width) if column < 2 else cell.rjust(width)
