@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 
-from brim.config import LoadedConfig
+from brim.config import LoadedConfig, open_private
 from brim.errors import BrimError
 from brim.shell import commands
 from brim.shell.chat import ask
@@ -64,7 +63,8 @@ def open_shell(options: StartOptions, loaded: LoadedConfig, environment: Mapping
         screen.ask_with(prompt.ask)
         _greet(shell)
         run_prompt(shell, prompt, state.refresh_names)
-        _say_goodbye(shell)
+        if len(shell.session):
+            screen.notice(f"continue with `brim resume {shell.conversation.name}`")
     return True
 
 
@@ -202,11 +202,6 @@ def _greet(shell: Shell) -> None:
     shell.screen.notice(f"{shell.conversation.name}: {turns} turns{problem}{retry}")
 
 
-def _say_goodbye(shell: Shell) -> None:
-    if len(shell.session):
-        shell.screen.notice(f"continue with `brim resume {shell.conversation.name}`")
-
-
 # Lines
 
 
@@ -275,7 +270,7 @@ def _dispatch(shell: Shell, line: Classification) -> bool:
 def _write_traceback(shell: Shell) -> str:
     path = shell.storage.conversations.folder / ERROR_LOG
     try:
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a") as file:
+        with open(path, "a", opener=open_private) as file:
             traceback.print_exc(file=file)
     except OSError:
         return "no log: it cannot be written"

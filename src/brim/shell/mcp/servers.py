@@ -121,19 +121,16 @@ class McpServers:
                 listener.close()
 
     def _get_portal(self) -> Portal:
-        with self._lock:
-            if self._portal is None:
-                self._portal = self._start_portal()
-            return self._portal
-
-    def _start_portal(self) -> Portal:
         from brim.providers.sync import Portal
 
-        # Without a handler, the library would log to the terminal.
-        log = self._log
-        self._listener = logging.FileHandler(log, delay=True) if log else logging.NullHandler()
-        logging.getLogger("mcp").addHandler(self._listener)
-        return Portal()
+        with self._lock:
+            if self._portal is None:
+                self._portal = Portal()
+                # Without a handler, the library would log to the terminal.
+                log = logging.FileHandler(self._log, delay=True) if self._log else None
+                self._listener = log or logging.NullHandler()
+                logging.getLogger("mcp").addHandler(self._listener)
+            return self._portal
 
 
 async def _close_all(servers: Sequence[McpServer]) -> None:

@@ -79,14 +79,11 @@ def offered_name(server: str, name: str) -> str:
 def result_of(answer: CallToolResult) -> ToolResult:
     """Convert a result: text unchanged, media by kind and size, else structured content."""
     texts = [text for block in answer.content if (text := _block_text(block))]
-    if answer.structured_content is not None and not any(map(_is_text, answer.content)):
+    has_text = any(block.type == "text" and block.text for block in answer.content)
+    if answer.structured_content is not None and not has_text:
         texts.append(json.dumps(answer.structured_content, ensure_ascii=False))
     nothing = "[failed without a message]" if answer.is_error else "[no output]"
     return ToolResult("\n".join(texts) or nothing, answer.is_error)
-
-
-def _is_text(block: ContentBlock) -> bool:
-    return block.type == "text" and bool(block.text)
 
 
 def _block_text(block: ContentBlock) -> str:
@@ -154,7 +151,11 @@ def choose_tools(tools: Sequence[Tool], *, room: int, size: Size) -> ToolOffer:
             left_out.append(f"{server} ({many}, {filling.added_size(own):,} tokens)")
         else:
             is_divided = True
-            left_out += [_describe(tool, filling) for tool in own if not filling.add([tool])]
+            left_out += [
+                f"{tool.offered} ({filling.added_size([tool]):,} tokens)"
+                for tool in own
+                if not filling.add([tool])
+            ]
     return ToolOffer(tuple(filling.offered), filling.sizes, tuple(left_out))
 
 
@@ -182,10 +183,6 @@ class _Filling:
     def added_size(self, tools: Sequence[Tool]) -> int:
         """Return the tokens that these tools would add."""
         return self._size(_definitions([*self.offered, *tools])) - self._used
-
-
-def _describe(tool: Tool, filling: _Filling) -> str:
-    return f"{tool.offered} ({filling.added_size([tool]):,} tokens)"
 
 
 def _definitions(tools: Sequence[Tool]) -> list[Mapping[str, Any]]:
