@@ -35,7 +35,8 @@ def answer_calls(shell: Shell, calls: Sequence[Call], *, autonomous: bool = Fals
         if masked.found:
             shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
         shell.conversation.add_result(call.id, masked.text)
-        _show_result(shell, result)
+        style = "dim red" if result.is_error else "dim"
+        shell.screen.show(Text(f"  → {_shorten(result.text)}", style=style))
     return not stopped
 
 
@@ -124,11 +125,6 @@ def _show_call(shell: Shell, tool: Tool, arguments: str, dangers: Sequence[str])
     shell.screen.show(Text.assemble(("⚙ ", "dim"), (name, style), (arguments, "dim")))
     for danger in dangers:
         shell.screen.show(Text.assemble(("  ⚠ ", "red"), sanitize(danger)))
-
-
-def _show_result(shell: Shell, result: ToolResult) -> None:
-    style = "dim red" if result.is_error else "dim"
-    shell.screen.show(Text(f"  → {_shorten(result.text)}", style=style))
 
 
 def _shorten(text: str) -> str:

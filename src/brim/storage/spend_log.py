@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import groupby
@@ -66,7 +66,15 @@ class SpendLog:
         self, *keys: SpendKey, since: date | None = None, until: date | None = None
     ) -> Sequence[SpendingRow]:
         """Return the spending grouped by these keys, sorted by their values."""
-        return list(_group_rows(self.calls(since, until), keys))
+
+        def group_key(row: Row) -> tuple[str, ...]:
+            return tuple(row[key] for key in keys)
+
+        rows = sorted(self.calls(since, until), key=group_key)
+        return [
+            SpendingRow(found, sum(map(_parse_row, group), SpendingTotal()))
+            for found, group in groupby(rows, key=group_key)
+        ]
 
     def calls(self, since: date | None = None, until: date | None = None) -> list[Row]:
         """Return the rows of the calls, oldest first."""
@@ -75,14 +83,6 @@ class SpendLog:
             "SELECT * FROM spending WHERE day BETWEEN ? AND ? ORDER BY id",
             *(first.isoformat(), last.isoformat()),
         )
-
-
-def _group_rows(rows: Iterable[Row], keys: Sequence[SpendKey]) -> Iterable[SpendingRow]:
-    def group_key(row: Row) -> tuple[str, ...]:
-        return tuple(row[key] for key in keys)
-
-    for found, group in groupby(sorted(rows, key=group_key), key=group_key):
-        yield SpendingRow(found, sum(map(_parse_row, group), SpendingTotal()))
 
 
 def _parse_row(row: Row) -> SpendingTotal:

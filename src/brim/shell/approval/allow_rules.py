@@ -9,7 +9,7 @@ command needs a typed yes in spite of every rule; `brim.shell.risk` decides that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from tree_sitter import Node
 
 from brim.data import load_table
 from brim.errors import InputError
+from brim.shell.risk.words import bash_parser, text_of
 
 LONGEST: Final = 10_000
 """Maximum length of a command line that a rule can allow."""
@@ -159,14 +160,11 @@ def _is_risky(program: str, word: str) -> bool:
 
 def simple_commands(command: str) -> tuple[Words, ...] | None:
     """Return the simple commands of a line in order; None if the line may do more."""
-    if (
-        len(command) > LONGEST
-        or any(map(_is_invisible, command))
-        or not _UNESCAPED.fullmatch(command)
-    ):
+    is_visible = all(character.isprintable() or character in "\n\t" for character in command)
+    if len(command) > LONGEST or not is_visible or not _UNESCAPED.fullmatch(command):
         return None
     found: list[Words] = []
-    waiting = [_parse(command)]
+    waiting = [bash_parser().parse(command.encode()).root_node]
     while waiting:
         node = waiting.pop()
         if node.type == "command":
@@ -181,23 +179,12 @@ def simple_commands(command: str) -> tuple[Words, ...] | None:
     return tuple(found)
 
 
-def _is_invisible(character: str) -> bool:
-    """Return whether a terminal does not show a character, or shows it as a blank."""
-    return not character.isprintable() and character not in "\n\t"
-
-
-def _parse(command: str) -> Node:
-    import tree_sitter_bash
-    from tree_sitter import Language, Parser
-
-    return Parser(Language(tree_sitter_bash.language())).parse(command.encode()).root_node
-
-
 def _parts(node: Node) -> list[Node] | None:
     """Return the parts of a node that only joins commands; None for other nodes."""
     if node.has_error:
         return None
-    if node.type in _GROUPS and _has_only_separators(node.children):
+    separators = {child.type for child in node.children if not child.is_named}
+    if node.type in _GROUPS and separators <= _SEPARATORS:
         return node.named_children
     if node.type == "redirected_statement":
         body, *redirects = node.named_children
@@ -205,14 +192,10 @@ def _parts(node: Node) -> list[Node] | None:
     return None
 
 
-def _has_only_separators(children: Iterable[Node]) -> bool:
-    return all(child.is_named or child.type in _SEPARATORS for child in children)
-
-
 def _is_harmless(redirect: Node) -> bool:
     """Return whether a redirection only discards output or merges it with other output."""
     operator = next((child.type for child in redirect.children if not child.is_named), "")
-    goals = [_text(goal) for goal in redirect.children_by_field_name("destination")]
+    goals = [text_of(goal) for goal in redirect.children_by_field_name("destination")]
     if redirect.type != "file_redirect":
         return False
     return goals == ["/dev/null"] or (operator == ">&" and goals in (["1"], ["2"]))
@@ -234,15 +217,11 @@ def _literal(node: Node) -> str | None:
     """Return the text of a literal word, quoted or not; None if the shell expands it."""
     match node.type:
         case "word" | "number" | "string_content" if not node.named_children:
-            return _text(node)
+            return text_of(node)
         case "raw_string":
-            return _text(node)[1:-1]
+            return text_of(node)[1:-1]
         case "string" | "concatenation":
             parts = [_literal(part) for part in node.named_children]
             return None if None in parts else "".join(part or "" for part in parts)
         case _:
             return None
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode()

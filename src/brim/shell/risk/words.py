@@ -81,7 +81,7 @@ def parse_command(text: str) -> Node:
         raise UnreadableError("it is too complex to parse")
     if "\0" in text or "\r" in text:
         raise UnreadableError("it contains a control character")
-    root = _parser().parse(text.encode("utf-8", "replace")).root_node
+    root = bash_parser().parse(text.encode("utf-8", "replace")).root_node
     if root.has_error:
         raise UnreadableError("it is not a valid shell command")
     if _is_deep(root):
@@ -90,7 +90,7 @@ def parse_command(text: str) -> Node:
 
 
 @cache
-def _parser() -> Parser:
+def bash_parser() -> Parser:
     import tree_sitter
     import tree_sitter_bash
 
