@@ -7,22 +7,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from brim.data import load_table
 from brim.errors import InputError
+from brim.shell.state import Shell
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from brim.shell.state import Shell
-
-    Function = Callable[[Shell, str], RenderableType | None]
-    Arguments = Callable[[Shell], Iterable[str]]
-    from rich.console import Console, ConsoleOptions
-
+Function = Callable[[Shell, str], RenderableType | None]
+Arguments = Callable[[Shell], Iterable[str]]
 _CHOICES: Final = re.compile(r"\[([a-z|]+)\]")
 HINTS: Final = {
     "!!": "History expansion (!!) is not supported. Press the up key for the last line."

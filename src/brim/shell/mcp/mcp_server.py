@@ -6,10 +6,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from urllib.parse import urlsplit
 
-from brim.config import open_private
+from brim.config import McpConfig, open_private
 from brim.errors import (
     AuthenticationError,
     BrimError,
@@ -21,11 +22,7 @@ from brim.errors import (
 from brim.shell.mcp.tools import Tool, ToolResult, result_of, tool_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mcp import Client
-
-    from brim.config import McpConfig
 
 GRACE: Final = 10.0
 """Seconds for a server to exit; the protocol's own steps until a kill take seven."""

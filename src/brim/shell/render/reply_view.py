@@ -11,14 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
 from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
-    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.live import Live
     from rich.markdown import Markdown
-    from rich.segment import Segment
 
 COMMAND: Final = "CMD: "
 """Lines with this prefix propose a command; they are shown unchanged."""
@@ -103,8 +105,6 @@ class ReplyView:
         self._live.update(self._open_block())
 
     def _open_block(self) -> RenderableType:
-        from rich.text import Text
-
         if self._thinking:
             return Text(sanitize(self._thinking), "dim italic")
         return render_block(self._text) if self._text.strip() else Text(end="")
@@ -135,8 +135,6 @@ class ReplyView:
 
     def _clear_live(self) -> None:
         if self._live is not None:
-            from rich.text import Text
-
             self._live.update(Text(end=""), refresh=True)
 
     def _finish_text(self) -> None:
@@ -147,8 +145,6 @@ class ReplyView:
                 self._print(block)
 
     def _print_thinking(self, line: str) -> None:
-        from rich.text import Text
-
         self._clear_live()
         if line.strip():
             if self._needs_gap:
@@ -235,8 +231,6 @@ def _split_tall(text: str) -> tuple[str, str]:
 
 def render_block(block: str) -> RenderableType:
     """Return a block as Markdown, as code, or as a command."""
-    from rich.text import Text
-
     text = sanitize(block).rstrip("\n")
     if text.startswith(COMMAND):
         return Text.assemble((COMMAND, "dim"), (text.removeprefix(COMMAND), "bold green"))
@@ -272,8 +266,6 @@ class _Trimmed:
     markdown: Markdown
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        from rich.segment import Segment
-
         rows = console.render_lines(self.markdown, options, pad=False)
         while rows and not _row_text(rows[0]):
             del rows[0]

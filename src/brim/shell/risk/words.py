@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
 
 from brim.errors import InputError
-
-if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
 
 UNKNOWN: Final = "\ue000"
 """Text that is known only at run time."""
@@ -91,10 +91,7 @@ def parse_command(text: str) -> Node:
 
 @cache
 def bash_parser() -> Parser:
-    import tree_sitter
-    import tree_sitter_bash
-
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+    return Parser(Language(tree_sitter_bash.language()))
 
 
 def _is_deep(root: Node) -> bool:

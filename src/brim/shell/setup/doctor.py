@@ -14,18 +14,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from brim import __version__
-from brim.config import Config, Trust, home_as_tilde
+from brim.config import Config, LoadedConfig, Trust, home_as_tilde
 from brim.errors import BrimError, ConfigError
 from brim.shell.approval.secret_masker import Masker
 from brim.shell.setup import CheckResult, CheckState, Finding
 from brim.shell.setup.discovery import PORTS, find_models
-
-if TYPE_CHECKING:
-    from brim.config import LoadedConfig
 
 PATIENCE: Final = 3.0
 """Seconds that a server may take to respond."""

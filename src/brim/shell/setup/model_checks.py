@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from brim.config import Config, ModelConfig
 from brim.errors import (
     AuthenticationError,
     BrimError,
@@ -30,9 +30,6 @@ from brim.storage.calibration_store import CalibrationStore
 from brim.wire.formats import FORMATS
 from brim.wire.template_rules import describe_rules
 from brim.wire.template_trial import ALL_FEATURES
-
-if TYPE_CHECKING:
-    from brim.config import Config, ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
