@@ -25,7 +25,7 @@ from brim.gateway.cost_fields import has_duplicate_fields
 from brim.wire import openai_responses, to_anthropic
 from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat, find_reply_limit, read_tools
 
-CLIENT_TOOL_TYPES: Final = frozenset((None, "function", "custom"))
+CLIENT_TOOL_TYPES: Final = (None, "function", "custom")
 """Types of tools that the client runs and whose definitions are in the body."""
 EXTENDING_FIELDS: Final = ("mcp_servers", "web_search_options", "plugins", "prompt", "container")
 """Fields that let an upstream add to the prompt."""
@@ -163,8 +163,10 @@ class FittedRequest(NamedTuple):
 
 def _extends_prompt(body: Mapping[str, Any]) -> bool:
     """Return whether an upstream adds to the prompt: results of its own tools, or a template."""
-    kinds = {tool.get("type") for tool in read_tools(body) if isinstance(tool, Mapping)}
-    return bool(kinds - CLIENT_TOOL_TYPES) or any(map(body.get, EXTENDING_FIELDS))
+    if any(map(body.get, EXTENDING_FIELDS)):
+        return True
+    kinds = [tool.get("type") for tool in read_tools(body) if isinstance(tool, Mapping)]
+    return any(kind not in CLIENT_TOOL_TYPES for kind in kinds)
 
 
 def has_remote_file(plan: Plan) -> bool:

@@ -257,7 +257,7 @@ class Forwarder:
         if marks is not None:
             additions = additions._replace(cache_marks=marks)
         if self._billing is not None and self._billing.is_capped:
-            self._billing.check(request.body, request.format)
+            self._billing.check(request)
             reply_key = route.upstream.api(request.format).reply_key
             additions = BodyAdditions(additions.cache_marks, additions.stream_usage, reply_key)
         policy = self._options.policy or route.policy

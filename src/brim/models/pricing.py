@@ -133,6 +133,8 @@ def _find_list_prices(model: str, provider: str | None, day: date) -> tuple[tupl
             ).model_price
         except LookupError:
             continue
+        if found.requests_kcount:
+            return ()  # a fee for each request comes in addition: tokens alone do not give the cost
         rates = (
             *(found.input_mtok, found.cache_read_mtok),
             *(found.output_mtok, found.cache_write_mtok),
