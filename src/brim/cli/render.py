@@ -13,6 +13,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.models.pricing import SpendingRow, SpendingTotal
+from brim.shell.render.sanitize import sanitize
 from brim.tables import Bar, draw_bars, format_columns
 
 if TYPE_CHECKING:
@@ -131,9 +132,8 @@ def _make_bar(row: SpendingRow, is_money: bool) -> Bar:
 
 
 def escape_name(text: str) -> str:
-    """Return a name that is safe to print on a terminal; names of models come from clients."""
-    safe = (char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return "".join(safe) or NAMELESS
+    """Return a name on one line, safe to print on a terminal; names of models come from clients."""
+    return sanitize(text).replace("\n", "\u240a").replace("\t", "\u2409") or NAMELESS
 
 
 # Single calls, as CSV or JSON
