@@ -86,7 +86,7 @@ def _plan_body(parsed: ParsedBody, count: CountMode, measurement: Measurement | 
     """Decide what to send of a body; the plan depends on the history alone.
 
     So a client that sends its growing history finds the beginning of it in the provider's cache,
-    whichever gateway it meets.
+    whichever gateway handles it.
     """
     planner = parsed.planner
     if not parsed.is_complete:
