@@ -80,7 +80,7 @@ def cost(
     in both.
 
     A total that includes calls of unknown price is shown as *at least*. A *presumed* cost was
-    charged in full, because a gateway stopped before the actual cost was known. Removing a
+    charged in full, because brim was killed before the actual cost was known. Removing a
     conversation or a key does not remove its cost.
 
     \b

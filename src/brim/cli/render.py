@@ -120,7 +120,8 @@ class SpendingReport:
             "output": total.usage.output,
             "cost": f"{total.cost:f}",
             "at_least": total.unknown,
-            **({"estimated": total.estimated} if is_shell else {"presumed": row.presumed}),
+            **({"estimated": total.estimated} if is_shell else {}),
+            "presumed": row.presumed,
         }
 
 
@@ -141,7 +142,7 @@ def escape_name(text: str) -> str:
 USAGE: Final = ("input", "cached", "written", "output")
 SHELL_FIELDS: Final = (
     *("time", "day", "session", "project", "model", "category"),
-    *(*USAGE, "cost", "estimated"),
+    *(*USAGE, "cost", "estimated", "presumed"),
 )
 GATEWAY_FIELDS: Final = (
     *("id", "time", "day", "key", "key_id", "project", "model", "upstream"),
@@ -167,6 +168,7 @@ def make_shell_row(call: Mapping[str, Any]) -> dict[str, Any]:
         "time": format_time(call["time"]),
         "cost": None if call["unknown"] else call["cost"],
         "estimated": bool(call["estimated"]),
+        "presumed": bool(call["presumed"]),
     }
 
 

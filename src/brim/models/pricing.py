@@ -220,7 +220,7 @@ class SpendingRow:
     """The values that the calls share: a day, a model, a project."""
     total: SpendingTotal
     presumed: int = 0
-    """Calls charged in full because their gateway crashed before settling them."""
+    """Calls charged in full because brim was killed before their actual cost was known."""
 
     @property
     def cost(self) -> str:

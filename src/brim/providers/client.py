@@ -28,7 +28,7 @@ from brim.fitting.api import count as count_offline
 from brim.fitting.flow import CountMode, Flow, Job, SummaryJob
 from brim.fitting.plan import Plan, Request, TextCount
 from brim.providers.endpoint import Endpoint
-from brim.providers.errors import find_error, is_template_rejection
+from brim.providers.errors import find_error, is_free_of_charge, is_template_rejection
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import (
     ProfileSource,
@@ -43,7 +43,7 @@ from brim.providers.summarizers import AsyncSummarizer, BlockingSummarizer, call
 from brim.providers.sync import Portal
 from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport
-from brim.session.driver import RequestSettings
+from brim.session.driver import RequestSettings, SessionDriver
 from brim.session.ledger import Category
 from brim.session.reply_stream import AsyncReplyStream
 from brim.session.session import Session, get_driver
@@ -155,7 +155,9 @@ class AsyncClient:
         path = self.endpoint.chat_path
         with self._lock(session):
             request, answer = await self._deliver(
-                session, settings, lambda request: self.connection.post(path, request)
+                session,
+                settings,
+                lambda request, payment: self.connection.post(path, request, payment),
             )
             return self._receive(session, request, answer)  # type: ignore[no-any-return]
 
@@ -282,7 +284,7 @@ class AsyncClient:
         self,
         session: Session,
         settings: RequestSettings,
-        deliver: Callable[[Request], Awaitable[T]],
+        deliver: Callable[[Request, _Payment], Awaitable[T]],
         *,
         is_adapted: bool = False,
     ) -> tuple[Request, T]:
@@ -291,8 +293,10 @@ class AsyncClient:
         If its template rejects the conversation, it is adapted and sent again too.
         """
         request = await self._make_request(session, settings)
+        payment = _Payment(get_driver(session))
         try:
-            return request, await deliver(request)
+            with payment:
+                return request, await deliver(request, payment)
         except ContextLengthError as error:
             self._record_rejection(session, error)
         except ProviderError as error:
@@ -301,7 +305,8 @@ class AsyncClient:
             return await self._deliver(session, settings, deliver, is_adapted=True)
         request = await self._make_request(session, settings)
         try:
-            return request, await deliver(request)
+            with payment:
+                return request, await deliver(request, payment)
         except ContextLengthError as again:
             raise self._explain_second_error(session, again) from again
 
@@ -349,9 +354,11 @@ class AsyncClient:
         plan = request.plan
         return get_driver(session).receive(answer, lambda reply: self._finish(session, plan, reply))
 
-    async def _open_stream(self, request: Request) -> AsyncIterator[dict[str, Any]]:
+    async def _open_stream(
+        self, request: Request, payment: _Payment
+    ) -> AsyncIterator[dict[str, Any]]:
         """Return the events of a stream that has begun. Raise its errors before the first event."""
-        events = self.connection.stream(self.endpoint.chat_path, request)
+        events = self.connection.stream(self.endpoint.chat_path, request, payment)
         first = await anext(events)
         if (failure := find_error(self.endpoint, self.endpoint.chat_path, first)) is not None:
             await events.aclose()
@@ -383,6 +390,26 @@ class AsyncClient:
     def _save(self, session: Session) -> None:
         calibration = get_driver(session).profile.calibration
         self.profiles.save(session.model or "", calibration)
+
+
+class _Payment:
+    """Reserves what a request can cost before each attempt, and ends reservations that failed."""
+
+    def __init__(self, driver: SessionDriver) -> None:
+        self._driver = driver
+
+    async def before_send(self) -> None:
+        self._driver.reserve()
+
+    def on_failure(self, error: BaseException) -> None:
+        self._driver.release(is_charged=not is_free_of_charge(error))
+
+    def __enter__(self) -> None:
+        """Begin to send a request."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            self.on_failure(error)
 
 
 def build_stream_fields(format: FormatName, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,7 +35,14 @@ from brim.shell.session_setup import (
 )
 from brim.shell.state import Approvals, Secrets, Shell, ShellStorage, StartOptions
 from brim.shell.terminal import UserShell
-from brim.storage import ConversationStore, Database, FactStore, SpendLog, state_folder
+from brim.storage import (
+    ConversationStore,
+    Database,
+    FactStore,
+    SpendLog,
+    presume_abandoned,
+    state_folder,
+)
 
 HISTORY: Final = "history"
 ERROR_LOG: Final = "errors.log"
@@ -84,6 +91,7 @@ def build_shell(
     stack.callback(database.close)
     storage = ShellStorage(ConversationStore(database), FactStore(database), SpendLog(database))
     log = storage.conversations
+    presume_abandoned(storage.spending, log)
     saved = find_saved(log, options.resume, folder)
     models = _choose_models(
         options, loaded, environment, screen, log.find(saved).model if saved else None
