@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from brim.fitting.feedback import is_text
@@ -31,41 +31,33 @@ EXTENDING_FIELDS: Final = ("mcp_servers", "web_search_options", "plugins", "prom
 """Fields that let an upstream add to the prompt."""
 
 
+@dataclass(slots=True)
 class RequestFit:
     """A body being fitted, step by step, without waiting for anything.
 
     Each step returns the fitted request, or a job to count, whose result the next step is given.
     """
 
-    def __init__(
-        self,
-        fitter: Fitter,
-        request: ClientRequest,
-        additions: BodyAdditions,
-        count: CountMode,
-        measurement: Measurement | None,
-    ) -> None:
-        """Fit a request; `measurement` is what its upstream reported when it rejected the body."""
-        self._fitter = fitter
-        self._request = request
-        self._additions = additions
-        self._count: CountMode = count
-        self._measurement = measurement
-        self._parsed: ParsedBody | None = None
-        self._flow: PlanFlow | None = None
+    fitter: Fitter
+    request: ClientRequest
+    additions: BodyAdditions
+    count: CountMode
+    measurement: Measurement | None
+    """What the upstream reported when it rejected the body."""
+    _parsed: ParsedBody | None = None
+    _flow: PlanFlow | None = None
 
     def step(self, tokens: int | None = None) -> CountJob | FittedRequest:
-        parsed = self._parsed
+        parsed, request = self._parsed, self.request
         if parsed is None:
-            request = self._request
-            parsed = self._parsed = self._fitter.parse(request.body, request.format)
-            if self._measurement is None and self._count != "always":
+            parsed = self._parsed = self.fitter.parse(request.body, request.format)
+            if self.measurement is None and self.count != "always":
                 plan = parsed.plan_untrimmed()
                 limit = find_reply_limit(request.body, request.format)
                 if plan is not None and (limit is None or limit <= plan.reply_room):
                     return self._finish(parsed, plan)  # nearly always
         if self._flow is None:
-            self._flow = _plan_body(parsed, self._count, self._measurement)
+            self._flow = _plan_body(parsed, self.count, self.measurement)
         try:
             return self._flow.send(tokens)
         except StopIteration as done:
@@ -74,7 +66,7 @@ class RequestFit:
     def _finish(self, parsed: ParsedBody, plan: Plan) -> FittedRequest:
         if plan.exact and not is_certain(plan):
             plan = replace(plan, exact=False)
-        return build_request(parsed, plan, self._request, self._additions)
+        return build_request(parsed, plan, self.request, self.additions)
 
     def close(self) -> None:
         """Return the conversation to the prefix cache."""

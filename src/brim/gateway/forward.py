@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 from brim.errors import BrimError, ContextOverflowError, Overflow, ProviderError
@@ -85,28 +86,20 @@ class UpstreamReply(NamedTuple):
         return self.overflow is None and not self.is_overloaded
 
 
+@dataclass(slots=True)
 class Forwarder:
     """Sends one request to an upstream that answers it."""
 
-    def __init__(
-        self,
-        services: Services,
-        record: RequestRecord,
-        request: ClientRequest,
-        options: RequestOptions,
-        client_headers: ClientHeaders,
-        billing: RequestBilling | None,
-    ) -> None:
-        self._services = services
-        self._record = record
-        self.request = request
-        self._options = options
-        self._headers = client_headers
-        self._billing = billing
-        self.in_flight: tuple[ModelRoute, FittedRequest] | None = None
-        """A request that was sent and not answered yet; it costs even if the client is gone."""
-        self._fitted: tuple[ModelRoute, FittedRequest] | None = None
-        """The last request that was fitted."""
+    _services: Services
+    _record: RequestRecord
+    request: ClientRequest
+    _options: RequestOptions
+    _headers: ClientHeaders
+    _billing: RequestBilling | None
+    in_flight: tuple[ModelRoute, FittedRequest] | None = None
+    """A request that was sent and not answered yet; it costs even if the client is gone."""
+    _fitted: tuple[ModelRoute, FittedRequest] | None = None
+    """The last request that was fitted."""
 
     @property
     def is_dry_run(self) -> bool:

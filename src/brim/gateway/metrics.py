@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import (
@@ -160,18 +161,13 @@ def _measure(record: RequestRecord) -> Mapping[str, float]:
     }
 
 
+@dataclass(eq=False)
 class _StateCollector(Collector):
     """What is known now about the models that have their own series, and the account store."""
 
-    def __init__(
-        self,
-        routes: Iterable[ModelRoute],
-        models: Collection[str],
-        accounts: AccountService | None,
-    ) -> None:
-        self._routes = routes
-        self._models = models
-        self._accounts = accounts
+    _routes: Iterable[ModelRoute]
+    _models: Collection[str]
+    _accounts: AccountService | None
 
     def collect(self) -> Iterator[Metric]:
         windows = GaugeMetricFamily(

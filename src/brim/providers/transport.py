@@ -218,10 +218,9 @@ class Transport:
         finally:
             response.close()
         parsed = self._parse_json(path, raw, f"a body that is not JSON ({response.content_type})")
-        if isinstance(parsed, dict):
-            error_found = errors.find_error(self.endpoint, path, parsed)
-            if error_found is not None:
-                raise error_found
+        error = errors.find_error(self.endpoint, path, parsed) if isinstance(parsed, dict) else None
+        if error is not None:
+            raise error
         return JsonResponse(parsed, response.headers)
 
     async def _open_stream(
@@ -399,10 +398,10 @@ class Transport:
             return self._unreachable(error.__cause__)
         if isinstance(error, TimeoutError):
             return self._timed_out(None)
-        reason = f" ({error})"
+        reason = f" ({error})".removesuffix(" ()")
         return ConnectionFailedError(
             f"The connection to {self.endpoint.host} broke before the response was complete"
-            f"{reason.removesuffix(' ()')}. Try again."
+            f"{reason}. Try again."
         )
 
     def _unreachable(self, cause: BaseException | None) -> UnreachableError:
