@@ -217,21 +217,15 @@ def _read_variable(
                 return source
             node = node.keys[part.lower()]
         elif isinstance(node, Named) and isinstance(node.inner, Group):
-            key = (*key, _match_name(part, _names(key, files)))
+            known = (str(name) for name in _names(key, files))
+            same = (name for name in known if re.sub(r"\W", "_", name).lower() == part.lower())
+            key = (*key, next(same, part.lower()))
             node = node.inner
         else:
             source.add_problem(key, f"{format_key(key)} can only be set as a whole")
             return source
     source.take(node, key, text if isinstance(node, Leaf) and node.is_text else _parse_value(text))
     return source
-
-
-def _match_name(part: str, known: Sequence[str | int]) -> str:
-    """Return the name in the files that a part of a variable matches, or a new name."""
-    for name in map(str, known):
-        if re.sub(r"\W", "_", name).lower() == part.lower():
-            return name
-    return part.lower()
 
 
 def _parse_value(text: str) -> object:

@@ -45,22 +45,16 @@ def _run_call(shell: Shell, call: Call, *, autonomous: bool) -> ToolResult:
     tool = next((tool for tool in servers.tools if tool.offered == call.name), None)
     if tool is None:
         return ToolResult(f"[brim] There is no tool {call.name}.", is_error=True)
-    arguments = _parse_arguments(call)
-    if arguments is None:
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
         return ToolResult("[brim] The arguments are not a JSON object.", is_error=True)
     if not _is_approved(shell, tool, arguments, autonomous=autonomous):
         return SKIPPED
     with shell.screen.waiting(f"{tool.name} …"):
         return servers.call(call.name, arguments)
-
-
-def _parse_arguments(call: Call) -> dict[str, Any] | None:
-    """Return the arguments; None if they are not a JSON object."""
-    try:
-        arguments = json.loads(call.arguments or "{}")
-    except ValueError:
-        return None
-    return arguments if isinstance(arguments, dict) else None
 
 
 def _is_approved(

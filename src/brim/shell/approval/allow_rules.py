@@ -23,17 +23,11 @@ LONGEST: Final = 10_000
 """Maximum length of a command line that a rule can allow."""
 
 
-def _load_lists() -> dict[str, frozenset[str]]:
-    """Return the lists of `data/approvals.toml`: words, or phrases of several words."""
-    return {
-        name: frozenset(
-            " ".join(each.split()) for each in items.split("," if "," in items else None)
-        )
-        for name, items in load_table("approvals").items()
-    }
-
-
-_LISTS: Final = _load_lists()
+_LISTS: Final = {
+    name: frozenset(" ".join(each.split()) for each in items.split("," if "," in items else None))
+    for name, items in load_table("approvals").items()
+}
+"""Words, or phrases of several words."""
 _INTERPRETER: Final = re.compile(f"(?:{'|'.join(_LISTS['interpreters'])})[\\d.]*w?", re.IGNORECASE)
 _RISKY_LETTERS: Final = {"git": "O", "make": "Cf", "sort": "oT"}
 """Short options that name a program to run or a file to write, by program."""
@@ -69,14 +63,12 @@ class AllowRules:
         commands = simple_commands(command) if self.prefixes else None
         if not commands:
             return False
-        return all(self._allows(words) for words in commands)
+        return all(map(self._allows, commands))
 
     def _allows(self, words: Words) -> bool:
-        prefixes = (tuple(prefix.split()) for prefix in self.prefixes)
-        allowed = next((own for own in prefixes if words[: len(own)] == own), None)
-        if allowed is None:
-            return False
-        return not any(_is_risky(words[0], word) for word in words[len(allowed) :])
+        prefixes = [tuple(prefix.split()) for prefix in self.prefixes]
+        length = next((len(own) for own in prefixes if words[: len(own)] == own), 0)
+        return length > 0 and not any(_is_risky(words[0], word) for word in words[length:])
 
     def allows_tool(self, server: str, name: str) -> bool:
         return (server, name) in self.tools
@@ -121,28 +113,15 @@ def suggest_prefix(command: str) -> str | None:
         return None
     (words,) = commands
     program = words[0]
-    if not _PLAIN.fullmatch(program) or _runs_anything(program):
+    is_runner = program in _LISTS["runners"] or _INTERPRETER.fullmatch(program)
+    is_destroyer = program in _LISTS["destroyers"] or program.startswith("mkfs.")
+    if not _PLAIN.fullmatch(program) or is_runner or is_destroyer:
         return None
-    length = _prefix_length(words)
+    has_three = " ".join(words[:2]) in _LISTS["three_word_families"]
+    length = 1 if program not in _LISTS["subcommands"] else 3 if has_three else 2
     prefix = " ".join(words[:length])
     is_plain = len(words) >= length and all(map(_PLAIN.fullmatch, words[:length]))
     return prefix if is_plain and prefix not in _LISTS["runner_phrases"] else None
-
-
-def _prefix_length(words: Words) -> int:
-    """Return how many words identify what a command does."""
-    if words[0] not in _LISTS["subcommands"]:
-        return 1
-    return 3 if " ".join(words[:2]) in _LISTS["three_word_families"] else 2
-
-
-def _runs_anything(program: str) -> bool:
-    return (
-        program in _LISTS["runners"]
-        or program in _LISTS["destroyers"]
-        or program.startswith("mkfs.")
-        or _INTERPRETER.fullmatch(program) is not None
-    )
 
 
 def _is_risky(program: str, word: str) -> bool:

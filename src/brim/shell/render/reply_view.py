@@ -102,12 +102,10 @@ class ReplyView:
                 vertical_overflow="crop",
             )
             self._live.start()
-        self._live.update(self._open_block())
-
-    def _open_block(self) -> RenderableType:
         if self._thinking:
-            return Text(sanitize(self._thinking), "dim italic")
-        return render_block(self._text) if self._text.strip() else Text(end="")
+            self._live.update(Text(sanitize(self._thinking), "dim italic"))
+        else:
+            self._live.update(render_block(self._text) if self._text.strip() else Text(end=""))
 
     def _flush_tall(self) -> None:
         """Print the complete lines of a block that no longer fits on the screen."""
@@ -234,23 +232,14 @@ def render_block(block: str) -> RenderableType:
     text = sanitize(block).rstrip("\n")
     if text.startswith(COMMAND):
         return Text.assemble((COMMAND, "dim"), (text.removeprefix(COMMAND), "bold green"))
-    fence = _FENCE.match(text + "\n")
-    if fence is not None:
-        return _render_code(text, fence)
-    return _render_markdown(text)
+    if (fence := _FENCE.match(text + "\n")) is not None:
+        from rich.syntax import Syntax
 
-
-def _render_code(text: str, fence: re.Match[str]) -> RenderableType:
-    from rich.syntax import Syntax
-
-    lines = text.split("\n")[1:]
-    if lines and lines[-1].strip().startswith(fence[1]):
-        del lines[-1]
-    language = (fence[2].split() or ["text"])[0].lower()
-    return Syntax("\n".join(lines), language, theme=CODE_THEME, background_color="default")
-
-
-def _render_markdown(text: str) -> RenderableType:
+        lines = text.split("\n")[1:]
+        if lines and lines[-1].strip().startswith(fence[1]):
+            del lines[-1]
+        language = (fence[2].split() or ["text"])[0].lower()
+        return Syntax("\n".join(lines), language, theme=CODE_THEME, background_color="default")
     from rich.markdown import Markdown
 
     markdown = Markdown(text, code_theme=CODE_THEME, hyperlinks=False)

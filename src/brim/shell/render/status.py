@@ -105,7 +105,10 @@ def parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
         if name not in FIELDS:
             raise InputError(_unknown(name))
     words = list(_WORD.finditer(template))
-    kinds = "".join(_kind_of_word(word[0]) for word in words)
+    kinds = "".join(
+        "f" if _FIELD.search(word[0]) else "l" if any(map(str.isalnum, word[0])) else "s"
+        for word in words
+    )
     units: list[_Unit] = []
     end = 0
     for unit in _UNIT.finditer(kinds):
@@ -114,12 +117,6 @@ def parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
         units.append(_Unit(gap, template[start:end_of_unit]))
         end = end_of_unit
     return tuple(units), template[end:]
-
-
-def _kind_of_word(word: str) -> str:
-    if _FIELD.search(word):
-        return "f"
-    return "l" if any(sign.isalnum() for sign in word) else "s"
 
 
 def _unknown(name: str) -> str:

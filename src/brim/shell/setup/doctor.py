@@ -235,20 +235,17 @@ def _check_terminal(environment: Mapping[str, str]) -> Iterator[Finding]:
 def _check_screen(environment: Mapping[str, str]) -> Finding:
     kind = environment.get("TERM") or "unknown"
     columns = shutil.get_terminal_size().columns
-    message = f"{kind}, {columns} columns, {_describe_colors(environment)}"
+    colors = "256 colors" if "256" in kind else "16 colors"
+    if environment.get("COLORTERM") in ("truecolor", "24bit"):
+        colors = "true color"
+    if environment.get("NO_COLOR"):
+        colors = "no colors (NO_COLOR)"
+    message = f"{kind}, {columns} columns, {colors}"
     if kind in ("dumb", "unknown"):
         return "warn", message, "export TERM=xterm-256color, if it supports that"
     if columns < MIN_COLUMNS:
         return "warn", message, f"make it {MIN_COLUMNS} columns wide or more"
     return "ok", message
-
-
-def _describe_colors(environment: Mapping[str, str]) -> str:
-    if environment.get("NO_COLOR"):
-        return "no colors (NO_COLOR)"
-    if environment.get("COLORTERM") in ("truecolor", "24bit"):
-        return "true color"
-    return "256 colors" if "256" in environment.get("TERM", "") else "16 colors"
 
 
 def is_healthy(checks: Sequence[CheckResult]) -> bool:

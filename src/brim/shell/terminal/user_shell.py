@@ -194,7 +194,11 @@ class UserShell:
             if self._keys is not None:
                 stack.enter_context(raw_mode(self._keys))
             stack.enter_context(redirect_interrupts(relay.press))
-            self._draw_waiting()
+            sys.stdout.flush()
+            # What background jobs have written since the last command.
+            waiting = self._idle_reader.take() if self._idle_reader is not None else b""
+            self._draw(self._notice.encode() + waiting)
+            self._notice = ""
             stdin = os.devnull if self._keys is None else live.paths.tty
             live.send(live.dialect.run(command, live.paths, token, self._carried, stdin))
             relay.until_done(reports)
@@ -221,13 +225,6 @@ class UserShell:
 
     def _draw(self, data: bytes) -> None:
         write_all(self._screen, data)
-
-    def _draw_waiting(self) -> None:
-        """Show what background jobs have written since the last command."""
-        sys.stdout.flush()
-        waiting = self._idle_reader.take() if self._idle_reader is not None else b""
-        self._draw(self._notice.encode() + waiting)
-        self._notice = ""
 
     def _tidy(self, cleaner: OutputCleaner, kept: OutputBuffer) -> None:
         """Restore the terminal modes, and move to the start of a line."""
