@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 
 
 class BrimError(Exception):
-    """Base class of all errors of brim."""
+    """Base class of all errors of brim. Errors are values: they compare, copy and pickle."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BrimError):
+            return NotImplemented
+        same = type(self) is type(other) and self.args == other.args
+        return self is other or (same and self.__dict__ == other.__dict__)
+
+    def __hash__(self) -> int:
+        return hash((type(self), str(self)))
 
 
 class InputError(BrimError, ValueError):

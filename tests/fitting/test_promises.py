@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import brim
 from brim.fitting.api import prefix_cache
-from brim.fitting.history import HistoryView
+from brim.fitting.history import History, HistoryView
 from brim.fitting.plan import get_overflow_plan
 from brim.fitting.policies import PolicyName, steady_share
 from brim.fitting.trim import compute_low_water_mark
+from brim.tokens import counter_for
 from tests.support.histories import is_feasible, is_request_point, pairs_are_whole
 from tests.support.strategies import Raw, histories, limits, policies
 
@@ -221,7 +222,7 @@ def test_the_prefix_changes_no_more_often_than_documented(messages: list[Raw], l
 
 
 def mark_of(request: brim.Request) -> int:
-    history = request.plan.history
+    history = history_of(request)
     view = HistoryView(history, history.end, 3, request.plan.limit, 0)
     return compute_low_water_mark(view, steady_share)
 
@@ -230,7 +231,14 @@ def continues(request: brim.Request) -> bool:
     """Return whether the request continues from an earlier trim."""
     runs = request.plan.dropped_runs
     trimmed = max([run.stop for run in runs] + list(request.plan.changes), default=0)
-    return any(point > trimmed for point, _ in request.plan.history.request_points[:-1])
+    return any(point > trimmed for point, _ in history_of(request).request_points[:-1])
+
+
+def history_of(request: brim.Request) -> History:
+    history = History(counter_for(MODEL))
+    history.extend(request.plan.history.messages[: request.plan.length])
+    history.group()
+    return history
 
 
 # 6. The input is not changed

@@ -145,7 +145,7 @@ def test_an_empty_conversation_fits() -> None:
     ],
 )
 def test_unusual_messages_pass_through_unchanged(message: dict[object, object]) -> None:
-    request = brim.fit([message], window=1_000)  # type: ignore[list-item]
+    request = brim.fit([message], window=1_000)
     assert request.messages == [message]
     assert request.messages[0] is message
 
@@ -163,8 +163,8 @@ def test_an_object_of_a_client_library_raises_an_error_with_advice() -> None:
     class Reply:
         role = "assistant"
 
-    with pytest.raises(brim.MessageError, match="model_dump"):
-        brim.fit([*MESSAGES, Reply()], window=100)  # type: ignore[list-item]
+    with pytest.raises(brim.MessageError, match="Use a dict, a dataclass or a pydantic model"):
+        brim.fit([*MESSAGES, Reply()], window=100)
 
 
 @pytest.mark.parametrize(
@@ -174,13 +174,19 @@ def test_an_object_of_a_client_library_raises_an_error_with_advice() -> None:
         lambda: brim.count("x", model=5),  # type: ignore[arg-type]
         lambda: brim.fit(MESSAGES, window=100, pins=None),  # type: ignore[arg-type]
         lambda: brim.fit(MESSAGES, window=100, pins=["0"]),  # type: ignore[list-item]
-        lambda: brim.fit(MESSAGES, window=100, tools=b"x"),  # type: ignore[arg-type]
+        lambda: brim.fit(MESSAGES, window=100, tools=b"x"),
+        lambda: brim.fit(MESSAGES, window=100, tools=[len]),
+        lambda: brim.fit({"messages": MESSAGES, "max_tokens": "many"}, window=100),
+        lambda: brim.fit({"conversation": MESSAGES}, window=100),
+        lambda: brim.Client("http://127.0.0.1").send(MESSAGES),  # type: ignore[arg-type]
+        lambda: brim.Session("gpt-4o").user([{"type": "text", "text": ""}]),
+        lambda: brim.Session("gpt-4o").append({"role": "user"}),
         lambda: brim.count("x", tools=5),  # type: ignore[arg-type]
         lambda: brim.count(MESSAGES, tools=[NESTED]),
-        lambda: brim.count(MESSAGES, tools=[{(1, 2): 3}]),  # type: ignore[dict-item]
+        lambda: brim.count(MESSAGES, tools=[{(1, 2): 3}]),
         lambda: brim.Session(5),  # type: ignore[arg-type]
         lambda: brim.Session("gpt-4o", format="xml"),  # type: ignore[arg-type]
-        lambda: brim.Session("gpt-4o", tools="x"),  # type: ignore[arg-type]
+        lambda: brim.Session("gpt-4o", tools="x"),
         lambda: brim.Session("gpt-4o", system=5),  # type: ignore[arg-type]
         lambda: brim.Client("http://127.0.0.1", count="often"),  # type: ignore[arg-type]
     ],
@@ -188,6 +194,12 @@ def test_an_object_of_a_client_library_raises_an_error_with_advice() -> None:
 def test_an_argument_of_a_wrong_type_raises_an_input_error(call: Callable[[], object]) -> None:
     with pytest.raises(brim.InputError):
         call()
+
+
+def test_an_unknown_role_is_a_warning_in_the_plan() -> None:
+    plan = brim.fit([*MESSAGES, {"role": "usr", "content": "x"}], window=100).plan
+    assert plan.warnings == ["message 1: an unknown role"]
+    assert not brim.fit(MESSAGES, window=100).plan.warnings
 
 
 def test_fit_accepts_any_sequence_of_messages() -> None:

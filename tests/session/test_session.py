@@ -125,7 +125,7 @@ def test_an_error_names_the_index_of_the_invalid_turn() -> None:
         None,
     ):
         with pytest.raises(brim.MessageError, match="message 2"):
-            chat.append(invalid)  # type: ignore[arg-type]
+            chat.append(invalid)
     assert len(chat) == 2
     chat.tool("call_1", "")
     with pytest.raises(brim.MessageError, match="call_1"):

@@ -254,7 +254,6 @@ class GatewayConfig:
     conversations: NonNegativeInt = 500
     origins: TextList = ()
     passthrough_paths: PathList = ()
-    allowed_fields: TextList = ()
     require_keys: bool = False
     store: Secret = ""
     store_unavailable: StoreUnavailable = "reject"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 from brim.errors import InputError
 from brim.fitting.budget import compute_budget
@@ -16,18 +17,31 @@ from brim.tokens import Tokenizer, counter_for
 from brim.wire.formats import (
     CHAT,
     BodyFormat,
+    check_fields,
     detect_format,
     find_reply_limit,
     min_reply_tokens,
+    plain_tools,
     read_messages,
     read_tools,
+    to_plain_body,
 )
+from brim.wire.objects import is_array, to_list
 from brim.wire.template_counter import wrap_counter
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
 from brim.wire.template_source import find_rules
 
-Messages = Sequence[Mapping[str, object]]
-Tools = Sequence[Mapping[str, object]]
+
+class Array(Protocol):
+    """An array of numpy, or a series of pandas."""
+
+    def tolist(self) -> object: ...
+
+
+Messages: TypeAlias = Sequence[object] | Iterator[object] | Array
+"""Chat messages, Anthropic messages or items of responses: dicts or objects of an SDK."""
+Tools: TypeAlias = Sequence[object]
+"""Tool definitions: dicts or objects."""
 
 prefix_cache = PrefixCache()
 """The last conversations of `fit`. `brim.fitting.api.prefix_cache.clear()` empties it."""
@@ -47,9 +61,12 @@ class Count(int):
         count.parts = dict(parts)
         return count
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(Count, exact=self.exact), (self.parts,)
+
 
 def count(
-    text_or_messages: str | Messages | Mapping[str, object],
+    text_or_messages: str | Mapping[str, object] | Messages,
     *,
     model: str | None = None,
     tools: Tools | None = None,
@@ -63,11 +80,14 @@ def count(
         counter = counter_for(model, tokenizer=tokenizer)
         parts = {"text": counter.text(text_or_messages)}
         if tools:
-            parts["tools"] = counter.tools(read_tools({"tools": tools}))
+            parts["tools"] = counter.tools(plain_tools(tools))
         return Count(parts, exact=not counter.uncertainty and not tools)
     body = _build_body(text_or_messages, model, tools)
     counter = counter_for(body.get("model"), tokenizer=tokenizer)
-    messages = read_messages(body, detect_format(body))
+    format = detect_format(body)
+    check_fields(body, format)
+    body = to_plain_body(body, format)
+    messages = read_messages(body, format)
     offered = read_tools(body)
     parts = {"framing": counter.overhead, "tools": counter.tools(offered)}
     for message in messages:
@@ -76,7 +96,7 @@ def count(
 
 
 def fit(
-    messages_or_body: Messages | Mapping[str, object],
+    messages_or_body: Mapping[str, object] | Messages,
     *,
     model: str | None = None,
     window: int | None = None,
@@ -98,6 +118,7 @@ def fit(
 
     Takes a list of chat messages, or a whole body for OpenAI chat completions, Anthropic messages
     or OpenAI responses, and returns the same shape, ready to be unpacked into the client's call.
+    Messages may be objects of an SDK; unchanged ones are returned as they are.
     `.plan` lists what was trimmed and why. The input is never changed. `margin` replaces the tokens
     that are kept free for the uncertainty of the count. `low_water_mark` is the share of the limit
     that a trim of `steady` or `thrift` reaches, `rolling` has the numbers of that policy.
@@ -107,6 +128,7 @@ def fit(
     """
     body = _build_body(messages_or_body, model, tools)
     format = detect_format(body)
+    check_fields(body, format)
     rules = _find_rules(template, format)
     counter = wrap_counter(counter_for(body.get("model"), tokenizer=tokenizer), rules)
     least = min_reply_tokens(body)
@@ -132,19 +154,20 @@ def fit(
 
 
 def _build_body(
-    given: Messages | Mapping[str, object], model: str | None, tools: Tools | None
+    given: Mapping[str, object] | Messages, model: str | None, tools: Tools | None
 ) -> Mapping[str, Any]:
     """Return a request body; arguments replace the values of a given body."""
     arguments = {"model": model, "tools": tools}
     arguments = {key: value for key, value in arguments.items() if value is not None}
-    if isinstance(given, Mapping):
-        detect_format(given)
-        return {**given, **arguments}
-    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-        raise InputError(
-            f"The conversation is not a list of messages or a request body: {type(given).__name__}."
-        )
-    return {"messages": given if isinstance(given, list | tuple) else list(given), **arguments}
+    if not isinstance(given, Mapping):
+        if not (isinstance(given, list | tuple) or is_array(given)):
+            raise InputError(
+                "The conversation is not a list of messages or a request body: "
+                f'{type(given).__name__}. Pass a list such as [{{"role": "user", "content": "…"}}].'
+            )
+        return {"messages": to_list(given), **arguments}
+    lists = {key: to_list(given[key]) for key in ("messages", "input") if is_array(given.get(key))}
+    return {**given, **lists, **arguments}
 
 
 def _find_rules(template: str | None, format: BodyFormat) -> TemplateRules:

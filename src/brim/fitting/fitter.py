@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
+from brim.errors import MessageError
 from brim.fitting.budget import Budget
 from brim.fitting.plan import Plan, Request
 from brim.fitting.planner import Planner
@@ -17,9 +18,11 @@ from brim.fitting.prefix_cache import (
     encode_values,
 )
 from brim.tokens import Counter
-from brim.wire.body_parts import copy_input
-from brim.wire.formats import CHAT, BodyFormat, lower_reply_limit, read_tools
-from brim.wire.template_adapter import apply_template
+from brim.wire.body_reader import WrittenBody
+from brim.wire.formats import CHAT, BodyFormat, lower_reply_limit, read_tools, to_plain_body
+from brim.wire.objects import restore
+from brim.wire.openai_chat import find_origins
+from brim.wire.template_adapter import apply_template, match_origins
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
 
 
@@ -49,22 +52,28 @@ class Fitter:
 
         Use the result as a context manager, or close it: then the conversation is cached again.
         """
-        tools = read_tools(body)
-        encoded = _encode_body(body, format, tools)
-        conversation = self._find_conversation(body, format, tools, encoded)
-        if encoded is None:
-            copy_input(body.get(format.messages_key))
-        return ParsedBody(self, body, format, conversation, encoded, format.is_fittable(body))
+        given = body
+        if (encoded := _encode_body(body, format)) is None:
+            body = to_plain_body(body, format)
+            encoded = _encode_body(body, format)
+        try:
+            conversation = self._find_conversation(body, format, encoded)
+        except MessageError:  # arrays can be encoded, but not read
+            if (body := to_plain_body(body, format)) is given:
+                raise
+            encoded = _encode_body(body, format)
+            conversation = self._find_conversation(body, format, encoded)
+        is_complete = format.is_fittable(body)
+        return ParsedBody(self, body, format, conversation, encoded, is_complete, given)
 
     def _find_conversation(
         self,
         body: Mapping[str, Any],
         format: BodyFormat,
-        tools: Sequence[Mapping[str, Any]],
         encoded: Sequence[bytes] | None,
     ) -> CachedConversation:
         """Return the conversation of a body, read to its end."""
-        key = self._build_key(format)
+        key, tools = self._build_key(format), read_tools(body)
         known = None if encoded is None else self.prefix_cache.take(key, encoded)
         if known is not None and (new := known.reader.read(body)) is not None:
             if new:
@@ -86,14 +95,12 @@ class Fitter:
         return key
 
 
-def _encode_body(
-    body: Mapping[str, Any], format: BodyFormat, tools: Sequence[Mapping[str, Any]]
-) -> list[bytes] | None:
+def _encode_body(body: Mapping[str, Any], format: BodyFormat) -> list[bytes] | None:
     """Return the bytes that identify a conversation; None if it is not plain JSON."""
     messages = body.get(format.messages_key)
     if not isinstance(messages, list | tuple):
         return None
-    return encode_values((tools, body.get(format.system_key), *messages))
+    return encode_values((body.get("tools"), body.get(format.system_key), *messages))
 
 
 class ParsedBody(NamedTuple):
@@ -107,6 +114,8 @@ class ParsedBody(NamedTuple):
     """The key of the conversation in the cache; None if it cannot be cached."""
     is_complete: bool
     """Whether the body contains the whole conversation; the server may store a part of it."""
+    given: Mapping[str, Any]
+    """The body as the caller gave it; `body` has JSON data in place of objects."""
 
     def __enter__(self) -> Self:
         return self
@@ -136,28 +145,71 @@ class ParsedBody(NamedTuple):
 
     def apply(self, plan: Plan) -> Mapping[str, Any]:
         """Return the body with the changes of a plan; the same object if there are none."""
-        return self.conversation.reader.apply(self.body, plan)
+        return self.conversation.reader.apply(self.body, plan).body
 
     def apply_template(self, plan: Plan) -> Mapping[str, Any]:
         """Return the body with the changes of a plan, in the shape that the template accepts."""
-        rules, out = self.fitter.rules, self.apply(plan)
+        return self._write(plan).body
+
+    def _write(self, plan: Plan) -> WrittenBody:
+        rules, out = self.fitter.rules, self.conversation.reader.apply(self.body, plan)
         if rules is PERMISSIVE or rules.free or self.format is not CHAT:
             return out
-        return {**out, "messages": apply_template(out["messages"], rules)}
+        messages = out.body["messages"]
+        shaped = apply_template(messages, rules)
+        origins = match_origins(messages, find_origins(plan), shaped)
+        return WrittenBody({**out.body, "messages": shaped}, origins)
 
     def build_body(self, plan: Plan) -> Mapping[str, Any]:
         """Return the body to send; the same object if nothing has to change."""
-        out = self.apply_template(plan)
+        return self._finish(self._write(plan).body, plan)
+
+    def _finish(self, out: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
         if self.format is not CHAT and plan.is_trimmed:
             self._check(out, plan)
         return lower_reply_limit(out, self.format, plan.reply_room, plan.budget.reply)
 
     def build_request(self, plan: Plan) -> Request:
         """Return the request to send. The caller may change it: its list is a copy."""
-        body, key = dict(self.build_body(plan)), self.format.messages_key
-        if isinstance(body.get(key), list | tuple):
-            body[key] = list(body[key])
-        return Request(body, plan, key)
+        written, key = self._write(plan), self.format.messages_key
+        body = dict(self._finish(written.body, plan))
+        messages = body.get(key)
+        if not isinstance(messages, list | tuple):
+            return Request(body, plan, key)
+        body[key], origins = list(messages), None
+        if written.origins is not None:
+            origins = self._compare(body[key], written.origins)
+        if self.given is not self.body:
+            self._restore(body, self._find_origins(written, plan))
+        return Request(body, plan, key, origins)
+
+    def _find_origins(self, written: WrittenBody, plan: Plan) -> Sequence[int | None]:
+        if written.origins is not None:
+            return written.origins
+        is_chat = self.format is CHAT
+        return find_origins(plan) if is_chat else range(len(self.body[self.format.messages_key]))
+
+    def _compare(
+        self, messages: Sequence[object], origins: Sequence[int | None]
+    ) -> list[tuple[int | None, bool]]:
+        """Return for each message the index of its input, and whether it changed."""
+        inputs = self.body[self.format.messages_key]
+        return [
+            (origin, origin is None or message is not inputs[origin])
+            for origin, message in zip(origins, messages, strict=True)
+        ]
+
+    def _restore(self, body: dict[str, Any], origins: Sequence[int | None]) -> None:
+        """Put the caller's objects back into a body."""
+        for key in self.given.keys() & {"tools", self.format.system_key}:
+            body[key] = restore(self.given[key], self.body[key], body[key])
+        key = self.format.messages_key
+        given, plain = self.given[key], self.body[key]
+        if plain is not given:
+            body[key] = [
+                message if origin is None else restore(given[origin], plain[origin], message)
+                for origin, message in zip(origins, body[key], strict=True)
+            ]
 
     def _check(self, out: Mapping[str, Any], plan: Plan) -> None:
         """Count the trimmed body again, in a format whose items depend on each other.

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from operator import attrgetter
-from typing import Final, NamedTuple, NewType, cast
+from typing import Final, NamedTuple, NewType, TypeAlias, cast
 
 from brim.fitting.clip import ClipCache, reports_error
 from brim.messages import Message
@@ -54,6 +54,80 @@ class RequestPoint(NamedTuple):
     """The number of units before it."""
 
 
+_Indices: TypeAlias = "list[MessageIndex]"
+
+
+class CountedMessages:
+    """Messages with their token counts, without the counter: a value, and a part of each plan.
+
+    The lists belong to a history that only grows; a value is its first `length` messages.
+    """
+
+    def __init__(
+        self,
+        messages: list[Message],
+        token_sums: list[int],
+        system_messages: list[MessageIndex],
+        skipped_messages: list[MessageIndex],
+        length: int | None = None,
+    ) -> None:
+        self.messages = messages
+        self.token_sums = token_sums
+        """Running totals: messages i up to j take `token_sums[j] - token_sums[i]` tokens."""
+        self.system_messages = system_messages
+        """The system messages; those of a history, as far as it is grouped."""
+        self.skipped_messages = skipped_messages
+        """The messages that are never sent: empty replies."""
+        self._length = length
+
+    def __len__(self) -> int:
+        return len(self.messages) if self._length is None else self._length
+
+    def _copy_lists(self) -> tuple[list[Message], list[int], _Indices, _Indices]:
+        length = len(self)
+        systems, skipped = self.system_messages, self.skipped_messages
+        return (
+            self.messages[:length],
+            self.token_sums[: length + 1],
+            systems[: bisect_left(systems, length)],
+            skipped[: bisect_left(skipped, length)],
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return CountedMessages, (*self._copy_lists(), len(self))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CountedMessages):
+            return NotImplemented
+        return self is other or self._copy_lists()[:2] == other._copy_lists()[:2]
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def first(self, length: int) -> CountedMessages:
+        """Return the first messages as a value."""
+        lists = self.messages, self.token_sums, self.system_messages, self.skipped_messages
+        return CountedMessages(*lists, length)
+
+    def is_of(self, history: CountedMessages) -> bool:
+        """Whether these are the first messages of a history."""
+        return self.messages is history.messages
+
+    def tokens(self, index: int) -> int:
+        """Return the tokens of a message."""
+        return self.token_sums[index + 1] - self.token_sums[index]
+
+    def systems_between(self, start: int, stop: int) -> list[MessageIndex]:
+        """Return the system messages from `start` up to `stop`."""
+        systems = self.system_messages
+        return systems[bisect_left(systems, start) : bisect_left(systems, stop)]
+
+    def count_turns(self, start: int, stop: int) -> int:
+        """Return the number of messages that are neither system nor skipped messages."""
+        skipped = self.skipped_messages
+        count = stop - start - len(self.systems_between(start, stop))
+        return count - (bisect_left(skipped, stop) - bisect_left(skipped, start))
+
+
 def unit_range(start: int, stop: int) -> Sequence[UnitIndex]:
     """Return the units from `start` up to `stop`."""
     return cast("Sequence[UnitIndex]", range(start, stop))
@@ -86,34 +160,31 @@ class Unit:
         return self.role == "assistant" and self.last == self.start
 
 
-class History:
+class History(CountedMessages):
     """The messages of a conversation with their token counts. It only grows.
 
     Attributes that refer to units are valid after `group()`, for the messages added before it.
     """
 
     def __init__(self, counter: Counter, pins: Iterable[int] = (), mask: str = MASK) -> None:
+        super().__init__([], [0], [], [])
         self.counter = counter
         self.mask = mask
         """The text that replaces a masked output."""
-        self.messages: list[Message] = []
-        self.token_sums: list[int] = [0]
-        """Running totals: messages i up to j take `token_sums[j] - token_sums[i]` tokens."""
         self.has_steps = False
         """Whether there are calls or results; only these can be defective."""
         self.pins = frozenset(pins)
         """The messages that the caller pinned by index."""
         self.unit_of: list[UnitIndex] = []
         """The unit of each grouped message; `NO_UNIT` for system and skipped messages."""
-        self.skipped_messages: list[MessageIndex] = []
-        """The messages that are never sent: empty replies."""
+        self.unknown_roles: list[int] = []
+        """The messages whose role is unknown."""
 
     def _begin_groups(self) -> None:
         self.system_token_sums: list[int] = [0]
         """Running totals of the system messages alone."""
         self.output_tokens: list[int] = []
         """Tokens of each message's tool outputs."""
-        self.system_messages: list[MessageIndex] = []
         self.output_messages: list[MessageIndex] = []
         """The messages with tool output."""
         self.marked_messages: set[MessageIndex] = set()
@@ -134,9 +205,6 @@ class History:
     @cached_property
     def clip_cache(self) -> ClipCache:
         return ClipCache(self.counter.text)
-
-    def __len__(self) -> int:
-        return len(self.messages)
 
     @property
     def end(self) -> RequestPoint:
@@ -159,10 +227,6 @@ class History:
         skipped = set(self.skipped_messages)
         return [index for index in indices if index not in skipped]
 
-    def tokens(self, index: int) -> int:
-        """Return the tokens of a message."""
-        return self.token_sums[index + 1] - self.token_sums[index]
-
     def tokens_between(self, start: int, stop: int) -> int:
         """Return the tokens of the messages from `start` up to `stop`, without system messages."""
         tokens = self.token_sums[stop] - self.token_sums[start]
@@ -179,17 +243,6 @@ class History:
         """Return the messages of a unit."""
         start, stop = self.units[unit].start, self.units[unit].last + 1
         return [index for index in range(start, stop) if self.unit_of[index] == unit]
-
-    def systems_between(self, start: int, stop: int) -> list[MessageIndex]:
-        """Return the system messages from `start` up to `stop`."""
-        systems = self.system_messages
-        return systems[bisect_left(systems, start) : bisect_left(systems, stop)]
-
-    def count_turns(self, start: int, stop: int) -> int:
-        """Return the number of messages that are neither system nor skipped messages."""
-        skipped = self.skipped_messages
-        count = stop - start - len(self.systems_between(start, stop))
-        return count - (bisect_left(skipped, stop) - bisect_left(skipped, start))
 
     def find_user(self, unit: int) -> UnitIndex | None:
         """Return the first user unit from `unit` on; None if there is none."""
@@ -222,9 +275,13 @@ class History:
         if has_skipped:
             skipped = (i for i, message in enumerate(messages, len(self)) if message.skipped)
             self.skipped_messages += map(MessageIndex, skipped)
+        roles = {*map(_ROLE, messages)}
+        if "other" in roles:
+            numbered = enumerate(messages, len(self))
+            self.unknown_roles += [index for index, message in numbered if message.role == "other"]
         self.messages += messages
         if not self.has_steps:
-            self.has_steps = "tool" in map(_ROLE, messages) or any(map(_CALLS, messages))
+            self.has_steps = "tool" in roles or any(map(_CALLS, messages))
 
     def group(self) -> None:
         """Group the messages added since the last call into units."""

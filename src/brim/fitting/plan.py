@@ -6,17 +6,19 @@ decision about each message is computed when it is read.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections import Counter as Tally
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
-from brim.errors import ContextOverflowError
+from brim.errors import ContextOverflowError, InputError
 from brim.fitting.budget import Budget
-from brim.fitting.history import History
+from brim.fitting.history import CountedMessages
 from brim.messages import Message, Role
 from brim.wire.notes import Note
+from brim.wire.openai_chat import find_origins
 
 Outcome = Literal["kept", "clipped", "masked", "summarized", "dropped", "skipped"]
 """`skipped` is for empty replies of a session, which are never sent."""
@@ -100,12 +102,15 @@ class TextCount(int):
         count.margin = margin
         return count
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return TextCount, (int(self), self.margin)
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What is sent of a history, and why the rest is not. All indices are history indices."""
 
-    history: History
+    history: CountedMessages
     length: int
     """Number of messages planned. The history may have grown since."""
     budget: Budget
@@ -125,6 +130,8 @@ class Plan:
     trim_id: int | None = None
     """Plans with the same ID send the same messages up to the last trim. 0 means that nothing was
     trimmed, None that every plan is trimmed independently."""
+    trim_end: int | None = None
+    """The index of the last message before the last trim; None if there was none."""
     server_tokens: int | None = None
     """Tokens of what is sent, as counted by the server; None if it was not asked."""
     calibrated_tokens: int | None = None
@@ -271,40 +278,77 @@ class Plan:
             "warnings": list(self.warnings),
         }
 
+    def to_json(self) -> str:
+        """Return the whole plan as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
 
 def get_overflow_plan(error: ContextOverflowError) -> Plan:
     """Return the plan of the smallest request, which does not fit."""
     return cast(Plan, error.plan)
 
 
-class Request(Mapping[str, Any]):
+class OutgoingMessage(NamedTuple):
+    """A message that is sent, and where it comes from."""
+
+    origin: int | None
+    """The index of the input message; None for a note and a session's system prompt."""
+    message: Any
+    changed: bool
+    """Whether it differs from the input message; a note has none, so it does."""
+
+
+class Request(dict[str, Any]):
     """The arguments of a client's call, e.g. `client.chat.completions.create(**request)`."""
 
     def __init__(
-        self, body: Mapping[str, object], plan: Plan, messages_key: str = "messages"
+        self,
+        body: Mapping[str, object],
+        plan: Plan,
+        messages_key: str = "messages",
+        origins: Sequence[tuple[int | None, bool]] | None = None,
     ) -> None:
-        self._body: Mapping[str, Any] = body
+        super().__init__(body)
         self._messages_key = messages_key
+        self._origins = origins
+        """The input index of each message and whether it changed; None: as the plan says."""
         self.plan = plan
         """What is sent of the history, and why."""
 
     @property
     def messages(self) -> list[dict[str, object]]:
         """The messages that are sent; empty if the server stores the whole conversation."""
-        messages: list[dict[str, object]] = self._body.get(self._messages_key, [])
+        messages: list[dict[str, object]] = self.get(self._messages_key, [])
         return messages
 
-    def __getitem__(self, key: str) -> Any:
-        return self._body[key]
+    @property
+    def outgoing(self) -> Iterator[OutgoingMessage]:
+        """The messages that are sent, each with the index of the input message it comes from."""
+        origins: Iterable[tuple[int | None, bool]] | None = self._origins
+        if origins is None and self.plan.is_trimmed:
+            origins = compare_chat_messages(self.plan)
+        if origins is None:
+            origins = ((index, False) for index in range(len(self.messages)))
+        elif self._origins == () != tuple(self.messages):
+            raise InputError(
+                "The messages were converted to another format, so they have no origins in the "
+                "session. Use its history and plan.decisions."
+            )
+        for (origin, changed), message in zip(origins, self.messages, strict=True):
+            yield OutgoingMessage(origin, message, changed)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._body)
-
-    def __len__(self) -> int:
-        return len(self._body)
+    def __reduce__(self) -> tuple[object, ...]:
+        return Request, (dict(self), self.plan, self._messages_key, self._origins)
 
     def __repr__(self) -> str:
-        return f"Request({', '.join(self._body)}; {self.plan})"
+        return f"Request({', '.join(self)}; {self.plan})"
+
+
+def compare_chat_messages(plan: Plan) -> Iterator[tuple[int | None, bool]]:
+    """Yield for each chat message of a plan its index in the history, and whether it changed."""
+    changes, seen = plan.changed_messages, plan.history.messages
+    for index in find_origins(plan):
+        yield index, index is None or index in changes or seen[index].private
 
 
 def count_since_trim(plan: Plan) -> int | None:
@@ -312,7 +356,5 @@ def count_since_trim(plan: Plan) -> int | None:
 
     All messages before them stay the same until the next trim: there the cacheable prefix ends.
     """
-    if not plan.trim_id:
-        return None
-    last = plan.history.units[plan.trim_id - 1].last
-    return sum(1 for index in plan.sent_indices if index > last)
+    last = plan.trim_end
+    return None if last is None else sum(1 for index in plan.sent_indices if index > last)

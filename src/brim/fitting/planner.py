@@ -146,7 +146,7 @@ class Planner:
         """Return a plan that sends every message unchanged, whether or not they fit."""
         size, length = self._tokens, len(self.history)
         return Plan(
-            self.history,
+            self.history.first(length),
             length,
             self.budget,
             self.policy.name,
@@ -368,8 +368,9 @@ class Planner:
 
     def _build_plan(self, draft: Draft) -> Plan:
         view = draft.view
+        trim_id = draft.trimmed_units if self._replays else None
         return Plan(
-            self.history,
+            self.history.first(view.messages),
             view.messages,
             self.budget,
             self.policy.name,
@@ -381,16 +382,18 @@ class Planner:
             dropped_runs=draft.dropped_runs(),
             notes=tuple(draft.notes),
             warnings=self._find_warnings(),
-            trim_id=draft.trimmed_units if self._replays else None,
+            trim_id=trim_id,
+            trim_end=self.history.units[trim_id - 1].last if trim_id else None,
         )
 
     def _find_warnings(self) -> list[str]:
-        if not self.history.has_steps:
-            return []
-        self.history.group()
-        units = self.history.units
-        defective = (units[unit] for unit in self.history.defective_units)
-        return [f"message {unit.start}: {unit.defect}" for unit in defective]
+        history = self.history
+        unknown = [f"message {index}: an unknown role" for index in history.unknown_roles]
+        if not history.has_steps:
+            return unknown
+        history.group()
+        defective = (history.units[unit] for unit in history.defective_units)
+        return [*unknown, *(f"message {unit.start}: {unit.defect}" for unit in defective)]
 
 
 WITHOUT_FITTING = "Fitting is off, so nothing may be dropped. Turn it on."

@@ -100,9 +100,7 @@ class Gateway:
     async def stop(self) -> None:
         """Cancel what still runs, settle it, and close all connections."""
         self.is_stopping = True
-        tasks = [task for each in list(self.running) if (task := each.cancel()) is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        await self._cancel_running()
         self.record_finished()
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -112,6 +110,11 @@ class Gateway:
         await self.services.routes.close()
         self.services.workers.shutdown()
         logs.flush()
+
+    async def _cancel_running(self) -> None:
+        tasks = [task for each in list(self.running) if (task := each.cancel()) is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
     async def _sweep_forever(self) -> None:
         while True:

@@ -158,7 +158,7 @@ class Composer:
         )
 
     def _measure(self, system: str) -> None:
-        """Set the size of the system text; a different text starts a new prefix."""
+        """Set the size of the system text; another text is a new beginning."""
         if (self.planner, system, self._state.summary) == self._measured:
             return
         if system != self._state.system:
@@ -224,18 +224,22 @@ class Composer:
             plan = get_overflow_plan(error)
         return apply_measurement(plan, self._state.measurement, self._newest_counter)
 
-    def preview(self, system: str) -> Plan:
-        """Return the plan of the next request as far as it is known, without deciding anything."""
+    def preview(self, system: str) -> tuple[Plan, Counter]:
+        """Return the plan of the next request as far as it is known, without deciding anything.
+
+        The counter is the one that counted it.
+        """
         plan = self.get_current_plan(system)
         if plan.fits:
-            return plan
+            return plan, self.counter
         trial = planner_factory.create_trial(self._state, system)
         feed(trial, self.turns, self.planner.last_trim)
         flow = plan_request(trial, lambda _: {}, measurement=self._state.measurement)
         try:
-            return run_flow(flow, lambda _: None)
+            plan = run_flow(flow, lambda _: None)
         except ContextOverflowError as error:
-            return get_overflow_plan(error)
+            plan = get_overflow_plan(error)
+        return plan, trial.counter
 
     # Requested trims
 
@@ -337,13 +341,13 @@ class Composer:
     # Replies
 
     def _set_measurement(self, plan: Plan, tokens: int) -> None:
-        if self._planner is not None and plan.history is self._planner.history:
+        if self._planner is not None and plan.history.is_of(self._planner.history):
             self._state = replace(self._state, measurement=Measurement.of(plan, tokens))
 
     def record_report(self, plan: Plan, tokens: int) -> None:
         """Record the reported size of a request, unless it was made with another planner."""
         planner, state = self._planner, self._state
-        if planner is None or plan.history is not planner.history:
+        if planner is None or not plan.history.is_of(planner.history):
             return
         result = feedback.evaluate_report(plan, tokens, planner, state.profile, state.counted_with)
         if result is not None:

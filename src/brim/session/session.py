@@ -26,7 +26,7 @@ from brim.session.system_prompt import SystemPrompt
 from brim.tokens import Tokenizer
 from brim.wire import openai_chat
 from brim.wire.body_parts import copy_input
-from brim.wire.formats import FORMATS, FormatName, validate_tools
+from brim.wire.formats import FORMATS, FormatName, plain_tools
 from brim.wire.reply import Reply
 
 OUTPUT_SHARE: Final = 0.2
@@ -47,7 +47,7 @@ class SessionSettings(TypedDict, total=False):
     policy: PolicyName | Policy | Sequence[Pass]
     low_water_mark: float | None
     rolling: RollingSettings | None
-    tools: Sequence[Mapping[str, object]] | None
+    tools: Sequence[object] | None
     tokenizer: Tokenizer | str | None
     summarize: Summarizer | None
     summary_chars: int
@@ -76,7 +76,7 @@ class Session:
         policy: PolicyName | Policy | Sequence[Pass] = "steady",
         low_water_mark: float | None = None,
         rolling: RollingSettings | None = None,
-        tools: Sequence[Mapping[str, object]] | None = None,
+        tools: Sequence[object] | None = None,
         tokenizer: Tokenizer | str | None = None,
         summarize: Summarizer | None = None,
         summary_chars: int = MAX_SUMMARY_CHARS,
@@ -122,7 +122,7 @@ class Session:
     def __len__(self) -> int:
         return len(self._driver.turns)
 
-    def user(self, content: str | Sequence[Mapping[str, object]], **marks: object) -> None:
+    def user(self, content: str | Sequence[object], **marks: object) -> None:
         """Append a user turn, together with the waiting outputs.
 
         `marks` are fields that begin with `_`; they are stored and never sent.
@@ -148,10 +148,11 @@ class Session:
         """Append the result of a tool call."""
         self.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
-    def append(self, message: Mapping[str, object]) -> None:
-        """Append a copy of a message; an initial system message becomes the system prompt.
+    def append(self, message: object) -> None:
+        """Append a copy of a message: a dict, or an object of an SDK.
 
-        Raise MessageError if servers would reject the turn.
+        An initial system message becomes the system prompt. Raise MessageError if servers would
+        reject the turn.
         """
         self._driver.append(message)
 
@@ -226,7 +227,7 @@ class Session:
         return _copy_tools(self._composer.state.tools) or []
 
     @tools.setter
-    def tools(self, tools: Sequence[Mapping[str, object]] | None) -> None:
+    def tools(self, tools: Sequence[object] | None) -> None:
         self._composer.change(replace(self._composer.state, tools=_copy_tools(tools)))
 
     @property
@@ -394,8 +395,8 @@ def get_driver(session: Session) -> SessionDriver:
     return session._driver
 
 
-def _copy_tools(tools: Sequence[Mapping[str, object]] | None) -> list[dict[str, Any]] | None:
-    return [copy_input(tool) for tool in validate_tools(tools) or ()] or None
+def _copy_tools(tools: Sequence[object] | None) -> list[dict[str, Any]] | None:
+    return [copy_input(tool) for tool in plain_tools(tools)] or None
 
 
 def _check_settings(format: str, summary_chars: object) -> None:

@@ -7,7 +7,6 @@ trim drops some of them, the message is rebuilt from the remaining blocks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter, is_
 from typing import Any, Final
 
@@ -34,6 +33,7 @@ from brim.wire.body_reader import (
     Position,
     TurnGrouper,
     TurnSpan,
+    WrittenBody,
     find_dropped,
 )
 
@@ -110,13 +110,14 @@ class AnthropicReader(BodyReader):
                 self._last = turn.role
         return True
 
-    def _write(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
+    def _write(self, body: Mapping[str, Any], plan: PlanView) -> WrittenBody:
         source = _Source(body["messages"])
         writing = _BodyWriter(source, self._joining.turns, self._leading, self._private)
-        out = {**body, "messages": writing.messages(plan)}
+        messages, origins = writing.messages(plan)
+        out = {**body, "messages": messages}
         if self._leading and plan.history.messages[0].private:
             out["system"] = [copy_public(block) for block in body["system"]]
-        return out
+        return WrittenBody(out, origins)
 
 
 class _Source:
@@ -282,23 +283,28 @@ def _keep_as_text(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
 # Writing
 
 
-@dataclass(slots=True)
 class _BodyWriter:
     """Writes the messages that are sent according to a plan."""
 
-    _source: _Source
-    _turns: Sequence[TurnSpan]
-    _leading: int
-    _private: bool
-    """Whether any message may have reserved fields."""
-    _written: dict[int, dict[int, Block | None]] = field(default_factory=dict)
-    """Per changed message: the new block, or None if it is dropped, by block index."""
-    _notes: dict[Position, Block] = field(default_factory=dict)
-    """Notes between messages, by the block that they precede."""
+    def __init__(
+        self, source: _Source, turns: Sequence[TurnSpan], leading: int, private: bool
+    ) -> None:
+        self._source = source
+        self._turns = turns
+        self._leading = leading
+        self._private = private
+        """Whether any message may have reserved fields."""
+        self._written: dict[int, dict[int, Block | None]] = {}
+        """Per changed message: the new block, or None if it is dropped, by block index."""
+        self._notes: dict[Position, Block] = {}
+        """Notes between messages, by the block that they precede."""
 
-    def messages(self, plan: PlanView) -> list[Block]:
+    def messages(self, plan: PlanView) -> tuple[list[Block], list[int | None]]:
+        """Return the messages, and the index of the input of each, None for a note."""
         self._write(plan)
+        notes = {id(note) for note in self._notes.values()}
         out: list[Block] = []
+        origins: list[int | None] = []
         last = -1
         for index, raw in enumerate(self._source.messages):
             for message in self._rebuilt(index) if index in self._written else (raw,):
@@ -307,8 +313,9 @@ class _BodyWriter:
                     out[-1] = {**out[-1], **message, "content": content}
                 else:
                     out.append(message)
+                    origins.append(None if id(message) in notes else index)
                 last = index
-        return out
+        return out, origins
 
     def _write(self, plan: PlanView) -> None:
         seen = plan.history.messages

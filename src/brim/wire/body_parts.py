@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from brim.errors import InputError, MessageError
@@ -125,11 +125,24 @@ def require_mapping(value: object, index: int, what: str = "") -> Part:
     """Return the value if it is a mapping; otherwise raise `MessageError`, naming it as `what`."""
     if type(value) is not dict and not isinstance(value, Mapping):
         raise MessageError(
-            index,
-            f"{what}must be a mapping, but is {describe_type(value)}; "
-            "convert an object of a client library with .model_dump()",
+            index, f"{what}must be a mapping, but is {describe_type(value)}. {_advise(value)}"
         )
     return value
+
+
+def _advise(value: object) -> str:
+    """Return what to pass instead of a value that is not a mapping."""
+    match value:
+        case None:
+            return "Remove it."
+        case str():
+            return 'Write {"role": "user", "content": "…"}.'
+        case list() | tuple():
+            return "Add its items one by one, with extend instead of append."
+        case Awaitable():
+            return "Await it first."
+        case _:
+            return "Use a dict, a dataclass or a pydantic model."
 
 
 def require_parts(content: object, index: int, name: str) -> Sequence[Part]:
@@ -297,7 +310,7 @@ def _count_bytes(data: object) -> int:
 # Copies of JSON data
 
 
-_IMMUTABLE: Final = frozenset((str, int, float, bool, type(None)))
+IMMUTABLE: Final = frozenset((str, int, float, bool, type(None)))
 
 
 def copy_json(value: Any) -> Any:
@@ -308,12 +321,12 @@ def copy_json(value: Any) -> Any:
     kind = value.__class__
     if kind is dict:
         return {
-            key: item if item.__class__ in _IMMUTABLE else copy_json(item)
+            key: item if item.__class__ in IMMUTABLE else copy_json(item)
             for key, item in value.items()
         }
     if kind is list or isinstance(value, list | tuple):
-        return [item if item.__class__ in _IMMUTABLE else copy_json(item) for item in value]
-    if kind in _IMMUTABLE:
+        return [item if item.__class__ in IMMUTABLE else copy_json(item) for item in value]
+    if kind in IMMUTABLE:
         return value
     return copy_json(dict(value)) if isinstance(value, Mapping) else value
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from brim.messages import Message, Role
 from brim.wire.body_parts import Part
@@ -59,6 +59,14 @@ class PlanView(Protocol):
     def notes(self) -> Sequence[Note]: ...
 
 
+class WrittenBody(NamedTuple):
+    """A body to send, and the input of each of its messages."""
+
+    body: Part
+    origins: Sequence[int | None] | None = None
+    """For each message its index in the input, None for a note; None: those of the plan."""
+
+
 class BodyReader(ABC):
     """Reads a growing conversation; each message is read once."""
 
@@ -79,18 +87,19 @@ class BodyReader(ABC):
             self._private = any(map(_IS_PRIVATE, turns))
         return turns
 
-    def apply(self, body: Part, plan: PlanView) -> Part:
+    def apply(self, body: Part, plan: PlanView) -> WrittenBody:
         """Return the body to send according to a plan; `body` is the one that was read last.
 
         Unchanged parts are the same objects, and so is the body if the plan changes nothing.
         """
-        return self._write(body, plan) if plan.is_trimmed or self._private else body
+        changes = plan.is_trimmed or self._private
+        return self._write(body, plan) if changes else WrittenBody(body)
 
     @abstractmethod
     def _read(self, body: Part) -> list[Message] | None: ...
 
     @abstractmethod
-    def _write(self, body: Part, plan: PlanView) -> Part: ...
+    def _write(self, body: Part, plan: PlanView) -> WrittenBody: ...
 
 
 _PLAIN: Final = frozenset(("type", "text"))

@@ -20,6 +20,7 @@ from brim.messages import Message
 from brim.wire import anthropic, openai_chat, openai_responses
 from brim.wire.body_parts import filter_mappings, get_mapping
 from brim.wire.body_reader import BodyReader
+from brim.wire.objects import plain_messages, to_plain, to_plain_input
 
 FormatName = Literal["openai", "anthropic", "responses"]
 _NO_OPTIONS: Final[Mapping[str, object]] = {}
@@ -133,6 +134,19 @@ REPLY_KEYS: Final = frozenset(key for format in FORMATS.values() for key in form
 # Reading a body by its format
 
 
+def to_plain_body(body: Mapping[str, Any], format: BodyFormat) -> Mapping[str, Any]:
+    """Return a body whose messages, tools and system text are JSON data; itself if they are."""
+    plain = {}
+    for key in ("tools", format.system_key, format.messages_key):
+        if isinstance(given := body.get(key), str | None):
+            continue
+        is_messages = key == format.messages_key and isinstance(given, list | tuple)
+        value = plain_messages(given) if is_messages else to_plain_input(given)
+        if value is not given:
+            plain[key] = value
+    return {**body, **plain} if plain else body
+
+
 def read_messages(body: Mapping[str, Any], format: BodyFormat) -> list[Message]:
     """Return the turns of a body, system text first."""
     return format.create_reader().read(body) or []
@@ -145,6 +159,18 @@ def validate_tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
     if isinstance(tools, str | bytes | bytearray) or not isinstance(tools, Sequence):
         raise InputError(f"tools must be a list of definitions, not {type(tools).__name__}")
     return tools
+
+
+def plain_tools(tools: Any) -> Sequence[Mapping[str, Any]]:
+    """Return tool definitions as JSON data; raise `InputError` if one cannot be a definition."""
+    plain = validate_tools(to_plain_input(tools)) or ()
+    for number, tool in enumerate(plain):
+        if not isinstance(tool, Mapping):
+            raise InputError(
+                f"Tool {number} is not a definition: {tool!r:.100}. Pass its JSON schema, "
+                "as the API expects it."
+            )
+    return plain
 
 
 def read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -165,6 +191,17 @@ def find_reply_limit(body: Mapping[str, Any], format: BodyFormat) -> int | None:
     """Return the largest number of output tokens that a body asks for, or None."""
     limits = (body.get(key) for key in format.reply_keys)
     return max((limit for limit in limits if isinstance(limit, int)), default=None)
+
+
+def check_fields(body: Mapping[str, Any], format: BodyFormat) -> None:
+    """Raise `InputError` if the tools or the output limit of a body cannot be read."""
+    tools = body.get("tools")
+    if tools and not (isinstance(tools, list) and all(type(tool) is dict for tool in tools)):
+        plain_tools(tools)
+    for key in format.reply_keys:
+        limit = body.get(key)
+        if not isinstance(limit, int | float | None):
+            raise InputError(f"`{key}` is not a number: {limit!r:.100}. Pass a number of tokens.")
 
 
 def lower_reply_limit(
@@ -195,6 +232,11 @@ _DATED = re.compile(r".+_\d{8}")
 def detect_format(body: Mapping[str, Any]) -> BodyFormat:
     """Return the format of a request body, by its shape; an ambiguous body is chat completions."""
     messages = body.get("messages")
+    if messages is None and isinstance(body.get("conversation"), list | tuple):
+        raise InputError(
+            "`conversation` holds messages, but is the id of a stored conversation in a request "
+            "body. Rename it to `messages`."
+        )
     if messages is None and any(body.get(key) is not None for key in _RESPONSES_FIELDS):
         return RESPONSES
     if not isinstance(messages, Sequence) or isinstance(messages, str):
@@ -231,12 +273,13 @@ def _iter_tool_signs(tools: object) -> Iterator[bool]:
 def _iter_message_signs(messages: Iterable[Any]) -> Iterator[bool]:
     """Return for each message or block that tells the format whether it is Anthropic's."""
     for message in messages:
-        if not isinstance(message, Mapping):
+        if not isinstance(message, Mapping) and not isinstance(message := to_plain(message), dict):
             continue
         if message.get("role") in _CHAT_ROLES or not _CHAT_FIELDS.isdisjoint(message):
             yield False
         if not isinstance(content := message.get("content"), str):
-            yield from filter(None, map(_is_anthropic_block, filter_mappings(content)))
+            parts = filter_mappings(content) or filter_mappings(to_plain(content))
+            yield from filter(None, map(_is_anthropic_block, parts))
 
 
 def _is_anthropic_block(block: Mapping[str, Any]) -> bool:

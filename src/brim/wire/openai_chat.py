@@ -21,7 +21,7 @@ from brim.wire.body_parts import (
     to_message_error,
     to_text,
 )
-from brim.wire.body_reader import BodyReader, PlanView
+from brim.wire.body_reader import BodyReader, PlanView, WrittenBody
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": "system",
@@ -55,8 +55,22 @@ class ChatReader(BodyReader):
         self._seen = len(messages)
         return [read_message(messages[index], index) for index in range(start, self._seen)]
 
-    def _write(self, body: Mapping[str, Any], plan: PlanView) -> dict[str, Any]:
-        return {**body, "messages": apply_to_messages(body["messages"], plan)}
+    def _write(self, body: Mapping[str, Any], plan: PlanView) -> WrittenBody:
+        return WrittenBody({**body, "messages": apply_to_messages(body["messages"], plan)})
+
+
+def find_origins(plan: PlanView) -> Sequence[int | None]:
+    """Return the index of the message that each message of a plan comes from, None for a note.
+
+    This is the order of `apply_to_messages`.
+    """
+    notes = {note.at for note in plan.notes if note.role != "paragraph"}
+    if not notes:
+        return plan.sent_indices
+    out: list[int | None] = []
+    for index in plan.sent_indices:
+        out += (None, index) if index in notes else (index,)
+    return out
 
 
 def read_message(given: object, index: int) -> Message:
@@ -76,7 +90,7 @@ def read_message(given: object, index: int) -> Message:
 
 def _read_fields(raw: Mapping[str, Any], name: str, role: Role, index: int) -> Message:
     texts, media, extras = _content(raw.get("content"), index)
-    if "name" in raw and name != "function":
+    if raw.get("name") is not None and name != "function":
         extras = (*extras, to_text(raw["name"]))
     result = role == "tool"
     words, outputs = ((), texts) if result else (texts, ())

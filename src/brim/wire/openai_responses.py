@@ -23,7 +23,14 @@ from brim.wire.body_parts import (
     to_message_error,
     to_text,
 )
-from brim.wire.body_reader import BodyReader, PlanView, TurnGrouper, TurnSpan, find_dropped
+from brim.wire.body_reader import (
+    BodyReader,
+    PlanView,
+    TurnGrouper,
+    TurnSpan,
+    WrittenBody,
+    find_dropped,
+)
 from brim.wire.notes import gap_note
 
 Item = Mapping[str, Any]
@@ -130,19 +137,24 @@ class ResponsesReader(BodyReader):
                 messages[caller] = _add_call(messages[caller], message.answers)
         return True
 
-    def _write(self, body: Mapping[str, Any], plan: PlanView) -> Mapping[str, Any]:
+    def _write(self, body: Mapping[str, Any], plan: PlanView) -> WrittenBody:
         items = body.get("input")
         if items is None or isinstance(items, str):
-            return body
-        written = self._written(items, plan)
+            return WrittenBody(body)
+        written, notes = self._written(items, plan)
         out: list[Item] = []
+        origins: list[int | None] = []
         for position, item in enumerate(items):
-            out += written.get(position, (item,))
-        return {**body, "input": out}
+            parts = written.get(position, [item])
+            out += parts
+            origins += [None if id(part) in notes else position for part in parts]
+        return WrittenBody({**body, "input": out}, origins)
 
-    def _written(self, items: Sequence[Item], plan: PlanView) -> dict[int, list[Item]]:
-        """Return the replacements of items that are not sent unchanged."""
-        seen = plan.history.messages
+    def _written(
+        self, items: Sequence[Item], plan: PlanView
+    ) -> tuple[dict[int, list[Item]], set[int]]:
+        """Return the replacements of items that are not sent unchanged, and the ids of notes."""
+        seen, notes = plan.history.messages, set[int]()
         written: dict[int, list[Item]] = {}
         for index in find_dropped(plan):
             written.update((position, []) for position in self._positions(index))
@@ -162,12 +174,14 @@ class ResponsesReader(BodyReader):
                 for position, item in zip(positions, own, strict=True)
             )
             written[positions[-1]] += added
+            notes.update(map(id, added))
         for note in plan.notes:
             if note.role != "paragraph":
                 position = self._positions(note.at)[0]
                 item = {"type": "message", "role": note.role, "content": note.text}
                 written[position] = [item, *written.get(position, (items[position],))]
-        return written
+                notes.add(id(item))
+        return written, notes
 
     def _positions(self, index: int) -> list[int]:
         """Return the positions of the items of a turn; none for the instructions."""

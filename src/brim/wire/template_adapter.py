@@ -55,6 +55,28 @@ def apply_template(messages: Sequence[Raw], rules: TemplateRules) -> list[Raw]:
     return turns if rules.repeats else _distinguish_users(turns)
 
 
+def match_origins(
+    messages: Sequence[Raw], origins: Sequence[int | None], shaped: Sequence[Raw]
+) -> list[int | None]:
+    """Return the origins of adapted messages, from those of the messages before.
+
+    A message that was merged or rewritten has the origin of the first one that it may contain.
+    """
+    places = {id(message): place for place, message in enumerate(messages)}
+    kept = {id(message) for message in shaped} & places.keys()
+    out: list[int | None] = []
+    following = 0
+    for turn in shaped:
+        if (place := places.get(id(turn))) is not None:
+            following = place
+        elif following == len(messages) or id(messages[following]) in kept:
+            out.append(None)
+            continue
+        out.append(origins[following])
+        following += 1
+    return out
+
+
 def _make_message(role: str, text: str) -> Raw:
     return {"role": role, "content": text}
 

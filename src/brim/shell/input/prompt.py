@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -76,12 +77,10 @@ STYLE: Final = Style.from_dict(
 
 
 class _PrivateHistory(FileHistory):
-    """A history that does not write lines with secrets to its file, which is private."""
+    """A history that does not write lines with secrets to its file."""
 
     def __init__(self, path: Path, has_secret: Callable[[str], bool]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.touch(mode=0o600)
-        super().__init__(str(path))
+        super().__init__(str(_create_private(path)))
         self._has_secret = has_secret
 
     def store_string(self, string: str) -> None:
@@ -156,10 +155,10 @@ class LinePrompt:
             if is_held:
                 default = self._hold_keys(default)
             text = self._session.prompt(
-                lambda: [SIGNS[self._classified(self._typed).kind]],
+                self._message,
                 default=default,
                 rprompt=self._reason,
-                bottom_toolbar=lambda: self._status(self._session.app.output.get_size().columns),
+                bottom_toolbar=self._toolbar,
                 multiline=True,
                 prompt_continuation="  ",
                 enable_open_in_editor=True,
@@ -259,6 +258,9 @@ class LinePrompt:
     def _typed(self) -> str:
         return self._session.default_buffer.text
 
+    def _message(self) -> StyleAndTextTuples:
+        return [SIGNS[self._classified(self._typed).kind]]
+
     def _reason(self) -> StyleAndTextTuples:
         line = self._classified(self._typed)
         is_narrow = self._session.app.output.get_size().columns < MIN_REASON_WIDTH
@@ -271,6 +273,9 @@ class LinePrompt:
         """Return whether it is an incomplete command, for which a shell would read more lines."""
         line = self._classified(text)
         return line.kind == "command" and self._missing(line.text) is not None
+
+    def _toolbar(self) -> StyleAndTextTuples:
+        return self._status(self._session.app.output.get_size().columns)
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
@@ -311,3 +316,10 @@ def _is_open(text: str) -> bool:
     fences = sum(line.startswith("```") for line in text.split("\n"))
     is_escaped = len(text) - len(text.rstrip("\\")) & 1
     return bool(is_escaped) or fences % 2 == 1
+
+
+def _create_private(path: Path) -> Path:
+    """Create a file that only its user can read."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    return path

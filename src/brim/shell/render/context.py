@@ -114,16 +114,15 @@ def build_report(
     `tool_servers` are the offered tools by server.
     """
     driver = get_driver(session)
-    plan, outputs = driver.preview(), driver.joined_outputs
+    (plan, counter), outputs = driver.preview_with_counter(), driver.joined_outputs
     waiting = driver.count_text(outputs) if outputs else 0
-    sizes = _measure_rows(session, plan, tool_servers or {})
+    sizes = _measure_rows(session, plan, counter, tool_servers or {})
     sizes["waiting output"] += waiting
     used, limit, budget = plan.size + waiting, plan.limit, plan.budget
     reply, source = min(budget.reply, budget.window), driver.profile.window_source
     room = max(0, budget.room)
     rows = {
-        "system": 0,
-        **{name: sizes[name] for name in sorted(sizes, key=_sent_order) if sizes[name]},
+        **_in_order(sizes),
         "margin": room - limit,
         "not for input": budget.window - reply - room,
         "reply": reply,
@@ -137,17 +136,13 @@ def build_report(
         window=budget.window,
         reply=reply,
         margin=room - limit,
-        is_exact=(plan.is_server_counted or plan.exact) and not waiting,
-        counted_by=_describe_count(plan),
+        is_exact=_is_exact(plan) and not waiting,
+        counted_by=_describe_count(plan, counter),
         window_from=_WINDOWS.get(source, source),
         parts=_build_rows(rows, budget.window, driver.profile.price_for(used)),
         over=max(0, used - limit),
         can_be_sent=plan.fits,
-        trimmed=TrimmedTurns(
-            tuple(decision.index for decision in plan.dropped),
-            tuple(sorted(plan.changes)),
-            max(0, plan.before - plan.tokens),
-        ),
+        trimmed=_find_trimmed(plan),
     )
 
 
@@ -165,22 +160,26 @@ def to_json(report: ContextReport) -> dict[str, Any]:
 # Rows
 
 
-def _sent_order(name: str) -> tuple[int, str]:
-    return SENT_ROWS.index(name.partition(":")[0]), name
+def _in_order(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the rows that are not empty, and always the system prompt."""
+    names = sorted(sizes, key=lambda name: (SENT_ROWS.index(name.partition(":")[0]), name))
+    return {"system": 0, **{name: sizes[name] for name in names if sizes[name]}}
 
 
 def _build_rows(
     rows: Mapping[str, int], window: int, price: Price | None
 ) -> tuple[ContextRow, ...]:
-    found = []
-    for name, tokens in rows.items():
-        if tokens or name in ("system", "reply", "free"):
-            kind, _, server = name.partition(": ")
-            is_server = server and kind == "tools"
-            frees = f":mcp disconnect {server}" if is_server else FREES.get(name, "")
-            share = tokens / window if window else 0.0
-            found.append(ContextRow(name, tokens, share, _cost(name, tokens, price), frees))
-    return tuple(found)
+    return tuple(
+        ContextRow(
+            name,
+            tokens,
+            tokens / window if window else 0.0,
+            _cost(name, tokens, price),
+            _frees(name),
+        )
+        for name, tokens in rows.items()
+        if tokens or name in ("system", "reply", "free")
+    )
 
 
 def _cost(name: str, tokens: int, price: Price | None) -> Decimal | None:
@@ -190,11 +189,19 @@ def _cost(name: str, tokens: int, price: Price | None) -> Decimal | None:
     return None if rate is None else tokens * rate / MILLION
 
 
+def _frees(name: str) -> str:
+    kind, _, server = name.partition(": ")
+    return f":mcp disconnect {server}" if server and kind == "tools" else FREES.get(name, "")
+
+
 # Sources
 
 
-def _describe_count(plan: Plan) -> str:
-    counter = plan.history.counter
+def _is_exact(plan: Plan) -> bool:
+    return plan.is_server_counted or plan.exact
+
+
+def _describe_count(plan: Plan, counter: Counter) -> str:
     name = _SCALE.sub("", counter.name)
     if plan.is_server_counted:
         return "counted by the server"
@@ -209,15 +216,25 @@ def _describe_count(plan: Plan) -> str:
     return f"estimated with {name}, off by at most {counter.uncertainty:.0%}".replace("%", " %")
 
 
+def _find_trimmed(plan: Plan) -> TrimmedTurns:
+    return TrimmedTurns(
+        turns=tuple(decision.index for decision in plan.dropped),
+        shortened=tuple(sorted(plan.changes)),
+        tokens=max(0, plan.before - plan.tokens),
+    )
+
+
 # Sizes
 
 
 def _measure_rows(
-    session: Session, plan: Plan, servers: Mapping[str, Sequence[Mapping[str, Any]]]
+    session: Session,
+    plan: Plan,
+    counter: Counter,
+    servers: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Tally[str]:
     """Return the tokens of each row; their sum is the plan's size."""
-    counter = plan.history.counter
-    sizes = _turn_sizes(plan)
+    sizes = _turn_sizes(plan, counter)
     sizes["summary" if session.summary else "note"] += sum(note.tokens for note in plan.notes)
     sizes.update(_system_sizes(session, counter))
     sizes.update(_tool_sizes(session.tools, counter, servers))
@@ -227,10 +244,10 @@ def _measure_rows(
     return sizes
 
 
-def _turn_sizes(plan: Plan) -> Tally[str]:
+def _turn_sizes(plan: Plan, counter: Counter) -> Tally[str]:
     """Return the tokens of the turns by role."""
     sizes: Tally[str] = Tally()
-    history, count = plan.history, plan.history.counter.text
+    history, count = plan.history, counter.text
     for index in plan.sent_indices:
         edit = plan.changes.get(index)
         message = history.messages[index] if edit is None else edit.message

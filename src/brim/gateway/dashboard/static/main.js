@@ -179,7 +179,7 @@ function showLocation() {
   state.view = view in VIEWS ? view : "requests";
   state.openId = state.view === "requests" && /^[\w-]{1,80}$/.test(id ?? "") ? id : null;
   show();
-  if (!state.openId) the("request").close();
+  if (!state.openId) close();
   poll();
 }
 
@@ -211,25 +211,12 @@ async function find(id) {
   return null;
 }
 
-/** Close the request. The URL changes first: a dialog reports "close" with the next frame only. */
-function close() {
-  leaveRequest();
-  the("request").close();
-}
-
-function leaveRequest() {
-  if (!state.openId) return;
-  state.openId = null;
-  location.hash = "#requests";
-}
-
-the("request").addEventListener("cancel", leaveRequest); // Escape
+const close = () => the("request").close();
 
 the("request").addEventListener("close", () => {
-  if (the("request").open) return; // opened again before this event
   const { id } = the("request").dataset;
   the("request").dataset.id = "";
-  leaveRequest();
+  if (state.openId) location.hash = "#requests";
   requests.focusOn(id);
 });
 
