@@ -65,6 +65,25 @@ def test_text_is_counted_exactly_with_the_models_vocabulary(tmp_path: Path) -> N
     assert result.exit_code == 0
 
 
+def test_rows_of_jsonl_are_counted_one_by_one(tmp_path: Path) -> None:
+    rows: list[Any] = [CHAT, {"messages": CHAT * 2, "tools": TOOLS}, {"messages": CHAT}]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    result = brim_command("count", path, "-m", "gpt-4o", "--json")
+    counts = [brim.count(row, model="gpt-4o") for row in rows]
+    printed = json.loads(result.stdout)
+    assert printed["tokens"] == sum(counts)
+    assert printed["rows"] == 3
+    assert printed["parts"]["user"] == sum(count.parts["user"] for count in counts)
+    assert "in 3 rows" in brim_command("count", path).stdout
+
+
+def test_a_row_whose_conversation_key_holds_messages_is_reported(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "rows.jsonl", [{"conversation": make_chat()}])
+    result = brim_command("fit", path, *WINDOW)
+    assert "0 fitted" in result.stderr
+    assert "Rename it to `messages`" in json.loads(result.stdout)["error"]["message"]
+
+
 def test_without_a_model_a_count_is_an_estimate_that_names_its_tokenizer() -> None:
     result = brim_command("count", "-", given="hello world")
     assert result.stdout == "about 2 tokens (estimated with o200k_base)\n"

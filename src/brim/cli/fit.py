@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing, contextmanager
 from itertools import chain
@@ -14,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from brim.cli.files import InputFile, dump_json, parse_json, write_file
+from brim.cli.files import InputFile, decode_text, dump_json, is_blank, parse_json, write_file
 from brim.cli.main import main
 from brim.cli.options import FILE, FILE_PATH, number_option, terminal_width
 from brim.errors import ContextOverflowError
@@ -64,7 +65,8 @@ def count(
     """Count the tokens of a text, a conversation or a request body.
 
     A JSON list of messages, or an object with `messages` or `input`, is counted as a conversation,
-    including the tokens of the model's chat template; anything else is counted as text.
+    including the tokens of the model's chat template; anything else is counted as text. Each row
+    of a JSONL file is counted on its own.
 
     \b
     brim count notes.md -m gpt-5-mini
@@ -74,20 +76,28 @@ def count(
     import brim
     from brim import tokens
 
-    definitions = _tools(tools)
-    text = _source(file).text()
-    value = text if as_text else _conversation(text)
-    if model is None and isinstance(value, Mapping) and isinstance(value.get("model"), str):
-        model = value["model"]
-    counted = brim.count(value, model=model, tools=definitions, tokenizer=tokenizer)
+    definitions, source = _tools(tools), _source(file)
+    holds_rows = not as_text and source.holds_rows()
+    values = _rows(source) if holds_rows else [source.text()]
+    rows, exact, parts = 0, True, Counter[str]()
+    for text in values:
+        value = text if as_text else _conversation(text)
+        if model is None and isinstance(value, Mapping) and isinstance(value.get("model"), str):
+            model = value["model"]
+        found = brim.count(value, model=model, tools=definitions, tokenizer=tokenizer)
+        rows, exact = rows + 1, exact and found.exact
+        parts.update(found.parts)
+    counted = brim.Count(parts, exact=exact)
     chosen = tokens.tokenizer(tokenizer) if tokenizer else tokens.tokenizer_for(model)[0]
     if as_json:
         facts = {"tokens": counted, "exact": counted.exact, "parts": counted.parts}
+        facts |= {"rows": rows} if holds_rows else {}
         click.echo(json.dumps({**facts, "tokenizer": chosen.name, "model": model}))
         return
-    sure = f"{counted:,} tokens, exact"
+    where = f" in {rows:,} rows" if holds_rows else ""
+    sure = f"{counted:,} tokens{where}, exact"
     click.echo(
-        sure if counted.exact else f"about {counted:,} tokens (estimated with {chosen.name})"
+        sure if counted.exact else f"about {counted:,} tokens{where} (estimated with {chosen.name})"
     )
     if set(counted.parts) != {"text"}:
         for name, size in counted.parts.items():
@@ -215,6 +225,13 @@ def _tools(file: IO[bytes] | None) -> Any:
     source = _source(file)
     value = parse_json(source.text(), source.name)
     return value.get("tools") if isinstance(value, Mapping) else value
+
+
+def _rows(source: InputFile) -> Iterator[str]:
+    """Yield the rows of JSONL."""
+    for number, line in enumerate(source.lines(), 1):
+        if not is_blank(line):
+            yield decode_text(line, source.name, number)
 
 
 def _conversation(text: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from brim.errors import InputError, MessageError
 from brim.messages import Message
+from brim.wire.body_parts import is_text
 from brim.wire.openai_chat import EMPTY_FIELD
 from brim.wire.reply_parser import is_json, parse_arguments
 
@@ -42,8 +43,12 @@ def check_turn(message: Mapping[str, Any], index: int, pending: Sequence[str]) -
     elif role == "assistant":
         if not content and not message.get("tool_calls"):
             raise MessageError(index, "an assistant turn needs content or tool calls.")
-    elif not content:
+    elif not content or (isinstance(content, list | tuple) and all(map(_is_blank, content))):
         raise MessageError(index, f"a {role} turn needs content.")
+
+
+def _is_blank(part: object) -> bool:
+    return isinstance(part, Mapping) and is_text(part) and not part["text"]
 
 
 def _check_result(message: Mapping[str, Any], index: int, pending: Sequence[str]) -> None:
