@@ -261,7 +261,7 @@ def test_formulas_are_escaped_in_csv(office: Office) -> None:
     assert report["model"] == evil
 
 
-def test_control_characters_in_rows_are_replaced(office: Office) -> None:
+def test_control_characters_in_rows_are_spelled_out(office: Office) -> None:
     evil = "gpt\x1b]0;owned\x07\x9b31m\x7f–ü"
     office.spend(office.key("alice"), make_charge(1), MONDAY, model=evil)
     table = office.brim("cost", "--gateway", "--rows").stdout
@@ -269,7 +269,7 @@ def test_control_characters_in_rows_are_replaced(office: Office) -> None:
     for shown in (table, lines):
         assert shown.replace("\n", "").isprintable()
     (row,) = csv.DictReader(StringIO(table))
-    assert row["model"] == "gpt\ufffd]0;owned\ufffd\ufffd31m\ufffd–ü"
+    assert row["model"] == "gpt\u241b]0;owned\u2407\\x9b31m\u2421–ü"
     assert row["project"] == ""
     assert json.loads(lines)["model"] == evil
 

@@ -6,7 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from anthropic.types import message_create_params
+from openai.types.chat import completion_create_params
+from openai.types.responses import response_create_params
 
+from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import (
     MAX_COST,
     MODEL,
@@ -17,29 +21,109 @@ from tests.support.gateway.accounts import (
     only_row,
     priced,
     say_hi,
+    with_gateway,
 )
 from tests.support.gateway.process import running
-from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, post
+from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, post
 
 WINDOW = 2 * 3_900 + 10 * 100
 """Micro-dollars of a prompt that fills the window and a reply of 100 tokens."""
+SENT_FIELDS = {"model", "messages", "input", "tools", "stream_options"}
 TOOL = {"name": "look", "input_schema": {"type": "object"}}
-UNBOUNDED: list[tuple[str, dict[str, Any]]] = [
-    (RESPONSES, {"background": True}),
-    (RESPONSES, {"tools": [{"type": "web_search"}]}),
+HOSTED: list[tuple[str, dict[str, Any]]] = [
+    *((CHAT, {"tools": [{"type": kind}]}) for kind in ("web_search", "x", 3)),
+    (CHAT, {"tools": [{"type": []}]}),
+    (CHAT, {"tools": [{"type": {"type": "function"}}]}),
     (RESPONSES, {"tools": [{"type": "mcp", "server_url": "https://mcp.example.com"}]}),
+    *((RESPONSES, {"tools": [{"type": kind}]}) for kind in ("web_search", "shell", "namespace")),
+    *((RESPONSES, {"tools": [{"type": kind}]}) for kind in ("code_interpreter", "file_search")),
     (MESSAGES, {"tools": [TOOL, {"type": "web_search_20250305", "name": "web_search"}]}),
-    (MESSAGES, {"mcp_servers": [{"type": "url", "url": "https://mcp.example.com"}]}),
-    (CHAT, {"web_search_options": {}} | {"plugins": [{"id": "web"}]}),
-    (CHAT, {"models": ["gpt-4o", "gpt-5-pro"]}),
-    (CHAT, {"service_tier": "priority"}),
-    (CHAT, {"MAX_TOKENS": 100_000}),
-    (CHAT, {"N": 50}),
+    (MESSAGES, {"tools": [TOOL, {"type": "advisor_20260301", "model": "m", "name": "advisor"}]}),
+    (MESSAGES, {"tools": [{"type": "bash_code_execution_20250825"}]}),
+    (CHAT, {"model": "openai/gpt-4o:online"}),
+    (CHAT, {"model": "openai/gpt-4o:Nitro"}),
+]
+CLIENT_TOOLS: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, {"type": "function", "function": {"name": "look"}}),
+    (RESPONSES, {"type": "function", "name": "look"}),
+    (RESPONSES, {"type": "local_shell"}),
+    (RESPONSES, {"type": "apply_patch"}),
+    (MESSAGES, TOOL),
+    (MESSAGES, {"type": "custom", **TOOL}),
+    (MESSAGES, {"type": "bash_20250124", "name": "bash"}),
+    (MESSAGES, {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}),
+    (MESSAGES, {"type": "computer_20251124", "name": "computer"}),
 ]
 
+# The complete published parameter lists: a valid value of each field, by whether it is bounded.
+SHARED_FIELDS: dict[str, Any] = {
+    "metadata": {"a": "b"},
+    "temperature": 1,
+    "top_p": 1,
+    "stream": False,
+    "service_tier": "auto",
+}
+BOUNDED: dict[str, dict[str, Any]] = {
+    CHAT: SHARED_FIELDS
+    | {"frequency_penalty": 1, "function_call": "auto", "functions": [], "logit_bias": {}}
+    | {"logprobs": True, "max_completion_tokens": 9, "max_tokens": 9, "modalities": ["text"]}
+    | {"n": 2, "parallel_tool_calls": True, "presence_penalty": 1, "prompt_cache_key": "a"}
+    | {"prompt_cache_retention": "24h", "reasoning_effort": "low", "seed": 1, "stop": "a"}
+    | {"response_format": {"type": "text"}, "safety_identifier": "a", "store": True}
+    | {"tool_choice": "auto", "top_logprobs": 1, "user": "a", "verbosity": "low"}
+    | {"web_search_options": None},
+    RESPONSES: SHARED_FIELDS
+    | {"background": False, "include": [], "instructions": "a", "max_output_tokens": 9}
+    | {"max_tool_calls": 1, "parallel_tool_calls": True, "prompt": None, "user": "a"}
+    | {"previous_response_id": None, "conversation": None, "prompt_cache_key": "a"}
+    | {"prompt_cache_retention": "24h", "reasoning": {"effort": "low"}, "store": True}
+    | {"safety_identifier": "a", "text": {"verbosity": "low"}, "tool_choice": "auto"}
+    | {"top_logprobs": 1, "truncation": "auto"},
+    MESSAGES: SHARED_FIELDS
+    | {"cache_control": {"type": "ephemeral"}, "diagnostics": {}, "inference_geo": "global"}
+    | {"max_tokens": 9, "output_config": {"effort": "low"}, "speed": "standard", "top_k": 1}
+    | {"stop_sequences": ["a"], "system": "a", "thinking": {"type": "disabled"}}
+    | {"tool_choice": {"type": "auto"}},
+}
+UNBOUNDED: dict[str, dict[str, Any]] = {
+    CHAT: {"audio": {"voice": "a", "format": "wav"}, "modalities": ["text", "audio"]}
+    | {"moderation": {}, "prediction": {"type": "content", "content": "a"}, "models": ["a"]}
+    | {"prompt_cache_options": {"ttl": "24h"}, "web_search_options": {}, "best_of": 2}
+    | {"search_parameters": {"mode": "on"}, "plugins": [{"id": "web"}], "provider": {}}
+    | {"MAX_TOKENS": 100_000, "N": 50, "service_tier": "priority"},
+    RESPONSES: {"background": True, "context_management": [], "access_programs": {}, "image": {}}
+    | {"moderation": {}, "prompt_cache_options": {"ttl": "24h"}, "service_tier": "fast"},
+    MESSAGES: {"container": "a", "inference_geo": "us", "speed": "fast", "workspace_id": "a"}
+    | {"user_profile_id": "a", "mcp_servers": [], "context_management": {}, "fallbacks": "default"}
+    | {"betas": ["a"], "billing_policy": {}, "compaction": {}, "fallback_credit_token": "a"}
+    | {"thread": {"type": "create"}, "service_tier": "priority"},
+}
+PUBLISHED = {
+    CHAT: completion_create_params.CompletionCreateParamsBase,
+    RESPONSES: response_create_params.ResponseCreateParamsBase,
+    MESSAGES: message_create_params.MessageCreateParamsBase,
+}
 
-@pytest.mark.parametrize(("path", "more"), UNBOUNDED, ids=str)
-def test_a_key_with_caps_cannot_send_a_request_without_a_cost_bound(
+
+@pytest.mark.parametrize("path", PATHS)
+def test_keys_with_caps_can_send_only_fields_whose_cost_is_bounded(path: str) -> None:
+    capped, free = create_secret("anna", "500/day"), create_secret("bob")
+    unlisted = PUBLISHED[path].__annotations__.keys() - BOUNDED[path].keys() - SENT_FIELDS
+    rejected = {name: {} for name in unlisted} | UNBOUNDED[path]
+    with gateway_with_upstream() as (gateway, provider):
+        for name, value in rejected.items():
+            refused = say_hi(gateway, capped, path, **{name: value})
+            error = refused.json()["error"]
+            assert (refused.status_code, error.get("param", name)) == (403, name), name
+            assert "This key has caps" in error["message"]
+        assert not provider.requests
+        for secret, fields in ((capped, BOUNDED[path]), (free, rejected)):
+            for name, value in fields.items():
+                assert say_hi(gateway, secret, path, **{name: value}).status_code == 200, name
+
+
+@pytest.mark.parametrize(("path", "more"), HOSTED, ids=str)
+def test_tools_that_an_upstream_charges_for_need_a_key_without_caps(
     path: str, more: dict[str, Any]
 ) -> None:
     capped, free = create_secret("anna", "5/day"), create_secret("bob")
@@ -51,6 +135,46 @@ def test_a_key_with_caps_cannot_send_a_request_without_a_cost_bound(
         assert say_hi(gateway, free, path, **more).status_code == 200
         assert len(provider.requests) == 1
     assert only_row().key_name == "bob"
+
+
+def test_tools_of_the_client_pass_for_keys_with_caps() -> None:
+    capped = create_secret("anna", "500/day")
+    with gateway_with_upstream() as (gateway, _):
+        for path, tool in CLIENT_TOOLS:
+            assert say_hi(gateway, capped, path, tools=[tool]).status_code == 200, tool
+
+
+@pytest.mark.parametrize("hide", ["input_audio", r"input\u005faudio"])
+def test_audio_needs_a_key_without_caps(hide: str) -> None:
+    capped = bearer_headers(create_secret("anna", "5/day"))
+    part = {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}
+    body = {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": [part]}]}
+    text = {**body, "messages": [{"role": "user", "content": 'What is "input_audio"?'}]}
+    with gateway_with_upstream() as (gateway, _):
+        raw = json.dumps(body).replace("input_audio", hide).encode()
+        assert post(gateway.url, CHAT, raw, capped).status_code == 403
+        assert post(gateway.url, CHAT, text, capped).status_code == 200
+
+
+def test_the_operator_can_allow_more_fields_and_tools() -> None:
+    capped = create_secret("anna", "5/day")
+    allowed = ("web_search_options", "web_search", "modalities")
+    with ScriptedServer("Hello.", window=4_000) as provider:
+        config = with_gateway(priced(provider.url), allowed_fields=allowed)
+        with running(config) as gateway:
+            assert say_hi(gateway, capped, web_search_options={}).status_code == 200
+            assert say_hi(gateway, capped, modalities=["text", "audio"]).status_code == 200
+            assert say_hi(gateway, capped, tools=[{"type": "web_search"}]).status_code == 200
+            assert say_hi(gateway, capped, plugins=[]).status_code == 403
+
+
+def test_a_schema_that_the_upstream_adds_to_the_prompt_is_reserved() -> None:
+    schema = {"type": "object", "properties": {f"field_{n}": {"type": "string"} for n in range(99)}}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    tight, roomy = create_secret("anna", dollars(MAX_COST + 500)), create_secret("bob", "5/day")
+    with gateway_with_upstream() as (gateway, _):
+        assert say_hi(gateway, tight, response_format=form).status_code == 429
+        assert say_hi(gateway, roomy, response_format=form).status_code == 200
 
 
 @pytest.mark.parametrize(

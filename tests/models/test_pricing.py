@@ -307,3 +307,7 @@ def test_a_reported_cost_is_parsed(usage: dict[str, Any], expected: str | None) 
     wanted = None if expected is None else Decimal(expected)
     assert parse_reported_cost(usage) == wanted
     assert parse_reported_cost({"usage": usage}) == wanted
+
+
+def test_a_model_with_a_fee_for_each_request_has_no_price_by_tokens_alone() -> None:
+    assert price("sonar", "perplexity") is None

@@ -209,16 +209,36 @@ def test_the_ledger_and_the_log_use_the_configured_name_of_a_model() -> None:
     assert session.log.entries[0].model == "large"
 
 
-def test_on_record_is_called_for_each_recorded_call() -> None:
+class Records:
+    """A store of calls in memory."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, SpendingTotal]] = []
+        self.reserved: dict[int, tuple[str, str, SpendingTotal]] = {}
+
+    def reserve(self, model: str, category: str, most: SpendingTotal) -> int:
+        number = len(self.reserved) + 1
+        self.reserved[number] = model, category, most
+        return number
+
+    def record(
+        self, model: str, category: str, call: SpendingTotal | None, reservation: int | None
+    ) -> None:
+        if reservation is not None:
+            del self.reserved[reservation]
+        if call is not None:
+            self.calls.append((model, category, call))
+
+
+def test_each_call_is_recorded_in_the_store() -> None:
     session = Session("gpt-4o")
-    calls: list[tuple[str, str, SpendingTotal]] = []
-    session.ledger.on_record = lambda *call: calls.append(call)
+    session.ledger.store = store = Records()
     session.user("hi")
     session.request(category="goal")
     usage = {"prompt_tokens": 8, "completion_tokens": 2}
     message = {"role": "assistant", "content": "ho"}
     session.receive({"choices": [{"message": message}], "usage": usage})
-    ((model, category, total),) = calls
+    ((model, category, total),) = store.calls
     assert (model, category, total.tokens) == ("gpt-4o", "goal", 10)
 
 

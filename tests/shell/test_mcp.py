@@ -639,7 +639,7 @@ def test_an_unwritable_log_is_an_error(tmp_path: Path) -> None:
 
 def test_the_library_is_loaded_at_the_first_connection() -> None:
     code = (
-        "import sys, brim.shell.mcp as own; own.McpServers().close(); "
+        "import sys, brim.shell.mcp.servers as own; own.McpServers().close(); "
         "print({'mcp', 'aiohttp'} & sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -141,7 +141,7 @@ def test_a_trim_is_reported_once(home: Home) -> None:
 @pytest.mark.parametrize("key", ["cap_at_dollars", "cap_per_day_dollars"])
 def test_a_cap_rejects_before_anything_is_sent(home: Home, key: str) -> None:
     with ScriptedServer("Dear.") as provider:
-        home.configure(provider, PRICED, f"[cost]\n{key} = 0.65", window=1_000, reply=500)
+        home.configure(provider, PRICED, f"[cost]\n{key} = 1.05", window=1_000, reply=500)
         with home.shell() as shell:
             assert "Dear." in shell.do("?how are you")
             shell.terminal.line("?how are you now")

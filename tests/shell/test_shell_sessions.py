@@ -45,6 +45,23 @@ def test_a_killed_shell_is_resumed_with_all_messages(home: Home) -> None:
     assert last == "please continue"
 
 
+def test_a_call_that_was_killed_with_its_shell_counts_against_the_cap(home: Home) -> None:
+    hold = threading.Event()
+    with ScriptedServer([TextReply("One two.", hold=hold), "Aye."]) as provider:
+        price = "price = {input = 1000.0, output = 1000.0}"
+        home.configure(provider, price, "[cost]\ncap_at_dollars = 1", window=1_000, reply=500)
+        with home.shell() as shell:
+            shell.terminal.line("please count to two")
+            shell.terminal.wait_for("One")
+            shell.terminal.kill()
+        with home.shell("resume") as shell:
+            shell.terminal.line("please say aye")
+            shell.terminal.wait_for("your message is back in the prompt")
+            assert "cap_at_dollars" in shell.terminal.everything
+    assert len(provider.requests) == 1
+    assert "1 presumed" in home.run("cost").stdout
+
+
 def test_a_warning_is_not_repeated_after_a_resume(home: Home) -> None:
     with ScriptedServer("Aye.") as provider:
         home.configure(provider, "[cost]\nwarn_at_tokens = 10")

@@ -13,7 +13,7 @@ from brim.shell.render.status import (
     FIELDS,
     TEMPLATE,
     Status,
-    check_template,
+    parse_template,
     render_status,
     short_number,
 )
@@ -70,7 +70,7 @@ def test_an_empty_field_is_dropped_with_its_separator(
 def test_an_unknown_field_suggests_the_nearest() -> None:
     near = r"shell.status: \{modle\}\. Did you mean \{model\}\? Use \{model\}, "
     with pytest.raises(InputError, match=near):
-        check_template("{modle}")
+        parse_template("{modle}")
     with pytest.raises(InputError, match=r"Use \{model\}, "):
         render_status("{}", FULL, 80)
 

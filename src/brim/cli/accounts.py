@@ -162,14 +162,12 @@ def parse_caps(texts: Iterable[str]) -> tuple[Cap, ...]:
 
 def format_caps(usages: Iterable[CapUsage]) -> str:
     """Return the caps as text, with how much of them is used."""
-    return "; ".join(map(_format_cap, usages))
-
-
-def _format_cap(usage: CapUsage) -> str:
-    text = f"{_format_amount(usage.spent, usage.cap)} of {usage.cap}"
-    if usage.reserved:
-        text += f", {_format_amount(usage.reserved, usage.cap)} reserved"
-    return text
+    texts = []
+    for usage in usages:
+        text = f"{_format_amount(usage.spent, usage.cap)} of {usage.cap}"
+        reserved = f", {_format_amount(usage.reserved, usage.cap)} reserved"
+        texts.append(f"{text}{reserved if usage.reserved else ''}")
+    return "; ".join(texts)
 
 
 def _format_amount(number: int, cap: Cap) -> str:

@@ -95,15 +95,17 @@ def _open_answer(
 ) -> Iterator[Stream]:
     """Yield the reply to the session's message, which arrives while it is read."""
     from brim.providers.from_config import create_short_view, open_client, request_options
-    from brim.storage import Database, SpendLog, state_folder
+    from brim.storage import Database, SpendLog, lock_single, state_folder
 
     options = request_options(choice, max_tokens)
     view = create_short_view(choice, config)
     with (
         closing(Database(state_folder(os.environ))) as database,
+        lock_single(database) as name,
         open_client(choice, config, os.environ) as client,
     ):
-        SpendLog(database).follow(session, str(Path.cwd()), config.cost.cap_per_day_dollars)
+        cap = config.cost.cap_per_day_dollars
+        SpendLog(database).follow(session, str(Path.cwd()), cap, name)
         with closing(client.stream(session, short_view=view, **options)) as stream:
             yield stream
 

@@ -18,6 +18,7 @@ import click
 from brim.cli.main import main
 from brim.cli.options import store_option, terminal_width
 from brim.errors import InputError
+from brim.tables import BLOCKS
 
 if TYPE_CHECKING:
     from brim.cli.render import Source, SpendingReport
@@ -80,7 +81,7 @@ def cost(
     in both.
 
     A total that includes calls of unknown price is shown as *at least*. A *presumed* cost was
-    charged in full, because a gateway stopped before the actual cost was known. Removing a
+    charged in full, because brim was killed before the actual cost was known. Removing a
     conversation or a key does not remove its cost.
 
     \b
@@ -215,14 +216,8 @@ def _export(query: CostQuery, as_json: bool) -> None:
 def _draw_chart(report: SpendingReport) -> list[str]:
     quiet = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     paint = partial(click.style, fg="cyan") if sys.stdout.isatty() and not quiet else str
-    return report.chart(terminal_width(sys.stdout) or NARROW, plain=not _has_blocks(), paint=paint)
-
-
-def _has_blocks() -> bool:
-    from brim.tables import BLOCKS
-
     try:
-        BLOCKS.encode(sys.stdout.encoding or "ascii")
+        plain = not BLOCKS.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
-        return False
-    return True
+        plain = True
+    return report.chart(terminal_width(sys.stdout) or NARROW, plain=plain, paint=paint)

@@ -73,17 +73,12 @@ def _format_error(error: BaseException, file: str | None) -> str:
                 "or -m with a name from `brim models`."
             )
         case OSError() if not isinstance(error, BrimError):
-            _detach_stdout()
+            with suppress(OSError):  # Python would try to flush standard output again at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             quiet = isinstance(error, BrokenPipeError)
             return "" if quiet else f"{error.filename or 'the output'}: {error.strerror or error}"
         case _:
             return str(error) if file is None or str(error).startswith(file) else f"{file}: {error}"
-
-
-def _detach_stdout() -> None:
-    """Redirect standard output, because Python would try to flush it again at exit."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(

@@ -27,6 +27,8 @@ def models(name: str | None, as_json: bool) -> None:
     brim models claude-sonnet-4-5
     brim models qwen2.5-7b-instruct-q4_k_m.gguf --json
     """
+    from difflib import get_close_matches
+
     from brim.fitting import explain
     from brim.models import catalog
 
@@ -39,7 +41,10 @@ def models(name: str | None, as_json: bool) -> None:
         )
         return
     if catalog.model(name) is None:
-        raise InputError(_describe_unknown(name, [model.name for model in catalog.models()]))
+        names = [model.name for model in catalog.models()]
+        near = get_close_matches(name.lower(), names, n=5, cutoff=0.5)
+        hint = f"Similar names: {', '.join(near)}" if near else "`brim models` lists all models"
+        raise InputError(f"Unknown model: {name}. {hint}.")
     facts = _describe_model(name)
     click.echo(json.dumps(facts, indent=2) if as_json else explain.render_model(name, facts))
 
@@ -64,11 +69,3 @@ def _describe_model(name: str) -> dict[str, Any]:
         "exact": own,
         "price": {kind: None if rate is None else float(rate) for kind, rate in rates.items()},
     }
-
-
-def _describe_unknown(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name.lower(), known, n=5, cutoff=0.5)
-    hint = f"Similar names: {', '.join(near)}" if near else "`brim models` lists all models"
-    return f"Unknown model: {name}. {hint}."

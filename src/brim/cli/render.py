@@ -13,6 +13,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from brim.models.pricing import SpendingRow, SpendingTotal
+from brim.shell.render.sanitize import sanitize
 from brim.tables import Bar, draw_bars, format_columns
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ class SpendingReport:
             "output": total.usage.output,
             "cost": f"{total.cost:f}",
             "at_least": total.unknown,
-            **({"estimated": total.estimated} if is_shell else {"presumed": row.presumed}),
+            **({"estimated": total.estimated} if is_shell else {}),
+            "presumed": row.presumed,
         }
 
 
@@ -131,9 +133,8 @@ def _make_bar(row: SpendingRow, is_money: bool) -> Bar:
 
 
 def escape_name(text: str) -> str:
-    """Return a name that is safe to print on a terminal; names of models come from clients."""
-    safe = (char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-    return "".join(safe) or NAMELESS
+    """Return a name on one line, safe to print on a terminal; names of models come from clients."""
+    return sanitize(text).replace("\n", "\u240a").replace("\t", "\u2409") or NAMELESS
 
 
 # Single calls, as CSV or JSON
@@ -141,7 +142,7 @@ def escape_name(text: str) -> str:
 USAGE: Final = ("input", "cached", "written", "output")
 SHELL_FIELDS: Final = (
     *("time", "day", "session", "project", "model", "category"),
-    *(*USAGE, "cost", "estimated"),
+    *(*USAGE, "cost", "estimated", "presumed"),
 )
 GATEWAY_FIELDS: Final = (
     *("id", "time", "day", "key", "key_id", "project", "model", "upstream"),
@@ -167,6 +168,7 @@ def make_shell_row(call: Mapping[str, Any]) -> dict[str, Any]:
         "time": format_time(call["time"]),
         "cost": None if call["unknown"] else call["cost"],
         "estimated": bool(call["estimated"]),
+        "presumed": bool(call["presumed"]),
     }
 
 

@@ -196,6 +196,11 @@ def state_folder(environment: Mapping[str, str]) -> Path:
     return Path(named).expanduser() if named else _system_folder("state", environment)
 
 
+def open_private(path: str, flags: int) -> int:
+    """Open a file that only its user can read; for the argument `opener` of `open`."""
+    return os.open(path, flags, 0o600)
+
+
 def digest(data: bytes) -> str:
     """Return the digest that identifies the content of a file."""
     return hashlib.sha256(data).hexdigest()
@@ -240,7 +245,7 @@ class Trust:
         part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         part.unlink(missing_ok=True)
         try:
-            with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            with open(part, "x", opener=open_private) as file:
                 json.dump(known, file, indent=2)
             part.replace(self.path)
         finally:

@@ -254,6 +254,7 @@ class GatewayConfig:
     conversations: NonNegativeInt = 500
     origins: TextList = ()
     passthrough_paths: PathList = ()
+    allowed_fields: TextList = ()
     require_keys: bool = False
     store: Secret = ""
     store_unavailable: StoreUnavailable = "reject"

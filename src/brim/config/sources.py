@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
 from difflib import get_close_matches
@@ -116,42 +116,32 @@ def describe_unknown_key(key: Key, known: Mapping[str, object]) -> str:
     problem = f"{format_key(key)} is not a known key."
     if near := get_close_matches(name.lower(), known, 1):
         return f"{problem} Did you mean {format_key((*key[:-1], near[0]))}?"
-    elsewhere: dict[str, Key] = {}
-    for section, inner in _inner_keys():
-        elsewhere.setdefault(inner, (section, inner))
+    sections = group_of(Config).keys.items()
+    elsewhere: dict[str, Key] = {
+        inner: (section, inner)
+        for section, node in reversed([*sections])  # the first section with this key counts
+        for inner in (node.keys if isinstance(node, Group) else ())
+    }
     if near := get_close_matches(name.lower(), elsewhere, 1, cutoff=0.8):
         return f"{problem} Did you mean {format_key(elsewhere[near[0]])}?"
     return f"{problem} Known keys: {', '.join(known)}"
 
 
-def _inner_keys() -> Iterator[tuple[str, str]]:
-    for section, node in group_of(Config).keys.items():
-        if isinstance(node, Group):
-            yield from ((section, name) for name in node.keys)
-
-
-def build(group: Group, key: Key, settings: Mapping[Key, Setting]) -> Any:
-    """Return the object of a group of settings."""
-    values: dict[str, object] = {}
-    for each in fields(group.made):
-        name = key_of(each.name)
-        below = (*key, name)
-        node = group.keys[name]
-        if below in settings:
-            values[each.name] = settings[below].value
-        elif not (names := _names(below, settings)):
-            continue
-        elif isinstance(node, Group):
-            values[each.name] = build(node, below, settings)
-        elif isinstance(node, Named):
-            values[each.name] = MappingProxyType(
-                {str(name): _entry(node.inner, (*below, name), settings) for name in names}
-            )
-    return group.made(**values)
-
-
-def _entry(node: Group | Leaf, key: Key, settings: Mapping[Key, Setting]) -> object:
-    return build(node, key, settings) if isinstance(node, Group) else settings[key].value
+def build(node: Node, key: Key, settings: Mapping[Key, Setting]) -> Any:
+    """Return the value at a key: a single one, or the object of everything below it."""
+    if key in settings:
+        return settings[key].value
+    names = _names(key, settings)
+    if isinstance(node, Group):
+        known = {key_of(each.name): each.name for each in fields(node.made)}
+        given = {known[str(name)]: (*key, name) for name in names}
+        return node.made(
+            **{name: build(node.keys[key_of(name)], at, settings) for name, at in given.items()}
+        )
+    assert isinstance(node, Named)
+    return MappingProxyType(
+        {str(name): build(node.inner, (*key, name), settings) for name in names}
+    )
 
 
 def _names(key: Key, settings: Mapping[Key, Setting]) -> list[str | int]:
@@ -227,21 +217,15 @@ def _read_variable(
                 return source
             node = node.keys[part.lower()]
         elif isinstance(node, Named) and isinstance(node.inner, Group):
-            key = (*key, _match_name(part, _names(key, files)))
+            known = (str(name) for name in _names(key, files))
+            same = (name for name in known if re.sub(r"\W", "_", name).lower() == part.lower())
+            key = (*key, next(same, part.lower()))
             node = node.inner
         else:
             source.add_problem(key, f"{format_key(key)} can only be set as a whole")
             return source
     source.take(node, key, text if isinstance(node, Leaf) and node.is_text else _parse_value(text))
     return source
-
-
-def _match_name(part: str, known: Sequence[str | int]) -> str:
-    """Return the name in the files that a part of a variable matches, or a new name."""
-    for name in map(str, known):
-        if re.sub(r"\W", "_", name).lower() == part.lower():
-            return name
-    return part.lower()
 
 
 def _parse_value(text: str) -> object:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import Annotated, Final, Literal
+from functools import partial
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from brim.config.toml_text import abbreviate
@@ -20,14 +21,23 @@ from brim.errors import InputError
 from brim.fitting.policies import POLICIES
 from brim.wire.formats import FORMATS, FormatName
 
+T = TypeVar("T")
+Reader: TypeAlias = Callable[[object], T]
 
-def _whole_number_from(least: int) -> Callable[[object], int]:
-    def read(value: object) -> int:
-        if isinstance(value, int) and not isinstance(value, bool) and value >= least:
-            return value
-        raise InputError(f"a whole number of at least {least}, not {abbreviate(value)}")
+
+def _reader(expected: str, is_valid: Callable[[Any], bool], made: Callable[[Any], T]) -> Reader[T]:
+    """Return a reader that makes a setting from a valid value."""
+
+    def read(value: object) -> T:
+        if not is_valid(value):
+            raise InputError(f"{expected}, not {abbreviate(value)}")
+        return made(value)
 
     return read
+
+
+def _is_whole(value: object, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _to_decimal(value: object) -> Decimal:
@@ -39,34 +49,11 @@ def _to_decimal(value: object) -> Decimal:
     return Decimal(-1)
 
 
-def _read_dollars(value: object) -> Decimal:
-    if (number := _to_decimal(value)) < 0:
-        raise InputError(f"an amount of dollars of at least 0, not {abbreviate(value)}")
-    return number
+def _to_float(value: object) -> float:
+    return float(_to_decimal(value))
 
 
-def _read_share(value: object) -> float:
-    if not 0 < (number := float(_to_decimal(value))) < 1:
-        raise InputError(f"a share between 0 and 1, not {abbreviate(value)}")
-    return number
-
-
-def _read_seconds(value: object) -> float:
-    if (number := float(_to_decimal(value))) <= 0:
-        raise InputError(f"a number of seconds above 0, not {abbreviate(value)}")
-    return number
-
-
-def _read_bool(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise InputError(f"true or false, not {abbreviate(value)}")
-    return value
-
-
-def _read_text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"a string, not {abbreviate(value)}")
-    return value
+_read_text = _reader("a string", lambda value: isinstance(value, str) and bool(value.strip()), str)
 
 
 def _read_secret(value: object) -> str:
@@ -75,10 +62,11 @@ def _read_secret(value: object) -> str:
     return value
 
 
-def _read_texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-        raise InputError(f"a list of strings, not {abbreviate(value)}")
-    return tuple(value)
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
+_read_texts: Reader[tuple[str, ...]] = _reader("a list of strings", _is_list_of_texts, tuple)
 
 
 def _read_formats(value: object) -> tuple[str, ...]:
@@ -96,12 +84,6 @@ def _read_paths(value: object) -> tuple[str, ...]:
         if not is_path or re.search(r"[?#]|//|/\.\.?(/|$)", path):
             raise InputError(f"a list of paths such as /v1/embeddings, not {abbreviate(value)}")
     return paths
-
-
-def _read_port(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65_535:
-        return value
-    raise InputError(f"a port from 0 to 65535, not {abbreviate(value)}")
 
 
 def one_of(*choices: str) -> Callable[[object], str]:
@@ -160,10 +142,15 @@ def _read_pattern(value: object) -> str:
     return str(value)
 
 
-NonNegativeInt = Annotated[int, _whole_number_from(0)]
-PositiveInt = Annotated[int, _whole_number_from(1)]
-Seconds = Annotated[float, _read_seconds]
-Share = Annotated[float, _read_share]
+_AT_LEAST: Final = "a whole number of at least"
+NonNegativeInt = Annotated[int, _reader(f"{_AT_LEAST} 0", partial(_is_whole, least=0), int)]
+PositiveInt = Annotated[int, _reader(f"{_AT_LEAST} 1", partial(_is_whole, least=1), int)]
+Seconds = Annotated[
+    float, _reader("a number of seconds above 0", lambda value: _to_float(value) > 0, _to_float)
+]
+Share = Annotated[
+    float, _reader("a share between 0 and 1", lambda value: 0 < _to_float(value) < 1, _to_float)
+]
 TextList = Annotated[tuple[str, ...], _read_texts]
 Secret = Annotated[str, _read_secret]
 VariableName = Annotated[str, _read_variable_name]
@@ -175,13 +162,17 @@ PolicyName = Annotated[str, one_of(*POLICIES)]
 PolicyOrOff = Annotated[str, one_of(*POLICIES, "off")]
 Formats = Annotated[tuple[FormatName, ...], _read_formats]
 PathList = Annotated[tuple[str, ...], _read_paths]
-Port = Annotated[int, _read_port]
+Port = Annotated[
+    int, _reader("a port from 0 to 65535", partial(_is_whole, least=0, most=65_535), int)
+]
 ServerCount = Literal["near", "always", "off"]
 StoreUnavailable = Literal["reject", "allow"]
 SandboxUse = Literal["auto", "required", "off"]
 
 PLAIN: Final[Mapping[type, Callable[[object], object]]] = {
     str: _read_text,
-    bool: _read_bool,
-    Decimal: _read_dollars,
+    bool: _reader("true or false", lambda value: isinstance(value, bool), bool),
+    Decimal: _reader(
+        "an amount of dollars of at least 0", lambda value: _to_decimal(value) >= 0, _to_decimal
+    ),
 }

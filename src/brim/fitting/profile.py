@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from brim.errors import InputError
 from brim.fitting.budget import Budget, compute_budget
 from brim.fitting.calibration import UNCALIBRATED, Calibration
+from brim.fitting.plan import Plan
 from brim.models import catalog, pricing
 from brim.models.pricing import Price
 from brim.tokens import Counter, Tokenizer, counter_for
@@ -20,6 +22,8 @@ PriceBasis = Literal["list", "free", "unknown"]
 
 MAX_OFFSET_SHARE: Final = 0.25
 """The largest share of the room that is kept free for tokens that a server adds."""
+MAX_SERVER_OVERHEAD: Final = 1_000
+"""Tokens that a server may add to a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,14 @@ class ModelProfile:
         return None if profile.is_guessed else profile.budget(profile.counter()).window
 
     # New facts
+
+    def max_prompt(self, plan: Plan, uncertainty: float) -> int:
+        """Return the most tokens that a request can turn out to have."""
+        if plan.is_server_counted or plan.exact:
+            return plan.size
+        overhead = max(MAX_SERVER_OVERHEAD, round(self.calibration.offset))
+        most = plan.size + math.ceil(plan.size * uncertainty) + overhead
+        return most if self.is_guessed else min(most, max(plan.size, plan.budget.room))
 
     def with_calibration(self, calibration: Calibration) -> ModelProfile:
         return replace(self, calibration=calibration)

@@ -11,29 +11,24 @@ only the last trim has to be carried out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from brim.fitting.history import History, HistoryView, RequestPoint
 from brim.fitting.trim import FloorSums, Share, Trim, compute_low_water_mark, decide_trim
 
 
+@dataclass(slots=True)
 class Replay:
     """The last trim of a growing history."""
 
-    def __init__(
-        self,
-        start: HistoryView,
-        floors: FloorSums,
-        sizes: FloorSums,
-        share: Share,
-        note: int,
-    ) -> None:
-        self._start = start
-        self._floors = floors
-        self._sizes = sizes
-        self._share = share
-        self._note = note
-        """Tokens of the text at a gap."""
-        self._points_seen = 0
-        self.last: Trim | None = None
+    _start: HistoryView
+    _floors: FloorSums
+    _sizes: FloorSums
+    _share: Share
+    _note: int
+    """Tokens of the text at a gap."""
+    _points_seen: int = 0
+    last: Trim | None = None
 
     def advance(self, history: History) -> Trim | None:
         """Check the request points since the last call; return the last trim, None if none."""

@@ -58,6 +58,8 @@ class AccountService:
         self.requires_keys = settings.require_keys or has_had_keys
         """Whether clients need a key; true as soon as the store contains one."""
         self.is_unavailable = False
+        self.allowed_fields = settings.allowed_fields
+        """Fields and tools that keys with caps may send though their cost has no known bound."""
         self.rejects_when_unavailable = settings.store_unavailable == "reject"
         """Whether requests are rejected while the store is unavailable."""
         self.collect_settlements: Callable[[], None] = lambda: None

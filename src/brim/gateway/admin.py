@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,8 +100,8 @@ class AdminRoutes:
         return [
             ("GET", "/models", self.models),
             ("GET", "/models/{name:path}", self.model),
-            ("POST", ANTHROPIC.count_path, self.count_messages),
-            ("POST", RESPONSES.count_path, self.count_responses),
+            ("POST", ANTHROPIC.count_path, partial(self.count, ANTHROPIC)),
+            ("POST", RESPONSES.count_path, partial(self.count, RESPONSES)),
         ]
 
     @asynccontextmanager
@@ -117,9 +117,9 @@ class AdminRoutes:
     async def models(self, request: Request) -> Response:
         """Return the models in the format of the client's provider."""
         models = await self._list_models(request)
+        data = [_model_to_dict(request, *each) for each in models]
         if not _is_anthropic_client(request):
-            return json_response({"object": "list", "data": [to_dict(*each) for each in models]})
-        data = [to_anthropic_dict(name) for name, _ in models]
+            return json_response({"object": "list", "data": data})
         ids = [each["id"] for each in data] or [None]
         listed = {"data": data, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
         return json_response(listed)
@@ -130,9 +130,7 @@ class AdminRoutes:
         if upstream is None:
             message = f"Model not found: {wanted[:100]!r}."
             raise GatewayError(404, "model_not_found", message, param="model")
-        if _is_anthropic_client(request):
-            return json_response(to_anthropic_dict(wanted))
-        return json_response(to_dict(wanted, upstream))
+        return json_response(_model_to_dict(request, wanted, upstream))
 
     async def _list_models(self, request: Request) -> list[tuple[str, Upstream]]:
         client = headers.read_headers(request.headers.raw)
@@ -142,14 +140,10 @@ class AdminRoutes:
 
     # Token counts
 
-    async def count_messages(self, request: Request) -> Response:
-        tokens, source = await self._count(request, ANTHROPIC)
-        return json_response({"input_tokens": tokens}, headers={"brim-count": source})
-
-    async def count_responses(self, request: Request) -> Response:
-        tokens, source = await self._count(request, RESPONSES)
-        counted = {"object": "response.input_tokens", "input_tokens": tokens}
-        return json_response(counted, headers={"brim-count": source})
+    async def count(self, format: BodyFormat, request: Request) -> Response:
+        tokens, source = await self._count(request, format)
+        kind = {"object": "response.input_tokens"} if format is RESPONSES else {}
+        return json_response({**kind, "input_tokens": tokens}, headers={"brim-count": source})
 
     async def _count(self, request: Request, format: BodyFormat) -> tuple[int, str]:
         """Return the tokens of a body, counted by its server if possible, else by brim."""
@@ -224,16 +218,11 @@ def _is_anthropic_client(request: Request) -> bool:
 # Errors
 
 
-def _error_format(request: Request) -> BodyFormat | None:
-    """Return the format in which the client expects errors; None for OpenAI's."""
+async def _send_error(request: Request, error: Exception) -> Response:
     path = request.url.path
     is_anthropic = path.endswith(ANTHROPIC.count_path) or PATHS.get(path) is ANTHROPIC
-    return ANTHROPIC if is_anthropic or _is_anthropic_client(request) else None
-
-
-async def _send_error(request: Request, error: Exception) -> Response:
-    format = _error_format(request)
-    shown = errors.to_gateway_error(format or RESPONSES, error)
+    format = ANTHROPIC if is_anthropic or _is_anthropic_client(request) else RESPONSES
+    shown = errors.to_gateway_error(format, error)
     raw = shown.body(format, "")
     return Response(raw, shown.status, shown.headers, media_type="application/json")
 
@@ -306,11 +295,8 @@ async def _query_models(upstream: Upstream, sent: Mapping[str, str] | None) -> l
     return None
 
 
-def to_dict(name: str, upstream: Upstream) -> dict[str, Any]:
-    """Return a model as OpenAI's clients read it."""
+def _model_to_dict(request: Request, name: str, upstream: Upstream) -> dict[str, Any]:
+    """Return a model in the format of the client's provider."""
+    if _is_anthropic_client(request):
+        return {"type": "model", "id": name, "display_name": name, "created_at": _NO_DATE}
     return {"id": name, "object": "model", "created": 0, "owned_by": upstream.name}
-
-
-def to_anthropic_dict(name: str) -> dict[str, Any]:
-    """Return a model as Anthropic's clients read it."""
-    return {"type": "model", "id": name, "display_name": name, "created_at": _NO_DATE}

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from decimal import Decimal
+from typing import Final, Literal
 
 from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.caps import MAX_AMOUNT, to_micro_dollars
 from brim.gateway.accounts.keys import Access
 from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
-from brim.gateway.cost_fields import TIER_FIELD, check_bounded, check_tier, max_output_tokens
+from brim.gateway.cost_fields import (
+    TIER_FIELD,
+    check_bounded,
+    check_tier,
+    count_uncounted,
+    load_capped_fields,
+    max_output_tokens,
+)
 from brim.gateway.errors import GatewayError, StoreOutcomeUnknownError
-from brim.gateway.fit_request import FittedRequest
+from brim.gateway.fit_request import ClientRequest, FittedRequest
 from brim.gateway.records import RequestRecord
 from brim.gateway.routes import UNCONFIGURED_UPSTREAMS, ModelRoute
 from brim.models.pricing import MILLION, Usage, compute_max_cost
-from brim.wire.formats import BodyFormat
 
 ChargeStatus = Literal["nothing", "known", "unknown"]
 """What the last upstream charged: nothing, because it rejected the request or was not reached; what
 the record says; or an unknown amount."""
 
 NO_CHARGE: Final = Charge()
-MAX_SERVER_OVERHEAD: Final = 1_000
-"""Tokens that a server may add to a prompt."""
 HOUR_CACHE: Final = b'"1h"'
 """The value that asks for a one-hour cache, which costs twice the price of input."""
 
@@ -45,11 +49,12 @@ class RequestBilling:
         self._is_reserved = False
         self._is_sent = False
 
-    def check(self, body: Mapping[str, Any], format: BodyFormat) -> None:
+    def check(self, request: ClientRequest) -> None:
         """Raise `GatewayError` if the maximum cost of a body is unknown and a cap needs it."""
-        check_bounded(body, format)
-        if TIER_FIELD in body and self._access.has_cap_in("dollars"):
-            check_tier(body)
+        permitted = load_capped_fields(request.format, self._accounts.allowed_fields)
+        check_bounded(request.body, request.raw, permitted)
+        if TIER_FIELD in request.body and self._access.has_cap_in("dollars"):
+            check_tier(request.body)
 
     async def reserve(self, route: ModelRoute, fitted: FittedRequest, *, is_sent: bool) -> None:
         """Reserve the maximum cost. Raise `GatewayError` if the request must not be sent.
@@ -57,7 +62,8 @@ class RequestBilling:
         `is_sent` marks the reservation as sent in the same call, for a request that can be sent
         immediately.
         """
-        charge = compute_max_charge(route, fitted, is_capped=self.is_capped)
+        allowed = self._accounts.allowed_fields if self.is_capped else None
+        charge = compute_max_charge(route, fitted, allowed)
         if charge.is_unpriced and self._access.has_cap_in("dollars"):
             raise _unknown_price_error(route)
         # A call to an unavailable store may take effect; if it is not marked as sent, the
@@ -79,7 +85,9 @@ class RequestBilling:
             # A reservation for an earlier upstream stands even if the store is unavailable now.
             self._is_reserved = await self._accounts.reserve(reservation) or self._is_reserved
         except (asyncio.CancelledError, StoreOutcomeUnknownError):
-            self._is_reserved = True  # perhaps: then it is released at once, as nothing was sent
+            self._is_reserved = (
+                True  # perhaps: then it is released immediately, as nothing was sent
+            )
             raise
         self._current = charge
 
@@ -102,18 +110,12 @@ class RequestBilling:
         record, charge = self._record, self._unknown
         is_estimated = record.is_usage_estimated or charge is not NO_CHARGE
         if status == "known" and record.usage is not None:
-            actual = _actual_charge(record)
+            cost = to_micro_dollars(record.cost or Decimal(0))
+            actual = Charge(record.usage, cost, is_unpriced=record.cost is None)
             if actual.tokens > MAX_AMOUNT or actual.micro_dollars > MAX_AMOUNT:  # not plausible
                 actual, is_estimated = self._current, True
             charge = actual if charge is NO_CHARGE else charge + actual
         return Settlement(record.id, charge, is_estimated)
-
-
-def _actual_charge(record: RequestRecord) -> Charge:
-    assert record.usage is not None
-    if record.cost is None:
-        return Charge(record.usage, is_unpriced=True)
-    return Charge(record.usage, to_micro_dollars(record.cost))
 
 
 def _unknown_price_error(route: ModelRoute) -> GatewayError:
@@ -130,10 +132,16 @@ def _unknown_price_error(route: ModelRoute) -> GatewayError:
     )
 
 
-def compute_max_charge(route: ModelRoute, out: FittedRequest, *, is_capped: bool) -> Charge:
-    """Return the most that a request can cost: its count and margin, and the longest replies."""
+def compute_max_charge(
+    route: ModelRoute, out: FittedRequest, allowed: tuple[str, ...] | None
+) -> Charge:
+    """Return the most that a request can cost: its count and margin, and the longest replies.
+
+    `allowed` is `gateway.allowed_fields` if the key has caps, else None: then a cost without a
+    bound is not an error.
+    """
     output = max_output_tokens(out.body, out.parsed.format.reply_keys, out.plan.budget.reply)
-    usage = Usage(input=_max_prompt(route, out, is_capped), output=output)
+    usage = Usage(input=_max_prompt(route, out, allowed), output=output)
     price = route.profile.price_for(usage.input)
     dollars = compute_max_cost(usage.input, output, price, hour_cache=HOUR_CACHE in out.raw)
     if dollars is None:
@@ -141,13 +149,14 @@ def compute_max_charge(route: ModelRoute, out: FittedRequest, *, is_capped: bool
     return Charge(usage, math.ceil(dollars * MILLION))
 
 
-def _max_prompt(route: ModelRoute, out: FittedRequest, is_capped: bool) -> int:
+def _max_prompt(route: ModelRoute, out: FittedRequest, allowed: tuple[str, ...] | None) -> int:
     if out.is_whole and not out.is_open_ended:
-        return out.plan.size + _count_margin(route, out)
+        most = out.plan.size + _count_margin(route, out, allowed or ())
+        return most if route.is_guessed else min(most, max(out.plan.size, out.plan.budget.room))
     # The server adds the rest, which can fill the window.
     if not route.is_guessed:
         return out.plan.budget.room
-    if not is_capped:
+    if allowed is None:
         return out.plan.size
     raise GatewayError(
         403,
@@ -158,12 +167,14 @@ def _max_prompt(route: ModelRoute, out: FittedRequest, is_capped: bool) -> int:
     )
 
 
-def _count_margin(route: ModelRoute, out: FittedRequest) -> int:
+def _count_margin(route: ModelRoute, out: FittedRequest, allowed: tuple[str, ...]) -> int:
     """Return how many tokens more than its count a prompt may take."""
-    plan = out.plan
-    if plan.is_server_counted or plan.exact:
+    plan, counter = out.plan, out.parsed.planner.counter
+    if plan.is_server_counted:
         return 0
-    # The budget's margin is a share of the whole window; a small request needs less.
-    counter, offset = out.parsed.planner.counter, round(route.profile.calibration.offset)
-    margin = math.ceil(plan.size * counter.uncertainty) + max(MAX_SERVER_OVERHEAD, offset)
-    return margin if route.is_guessed else min(margin, plan.budget.margin)
+    permitted = load_capped_fields(out.parsed.format, allowed)
+    margin = count_uncounted(out.body, permitted, counter.text)
+    if not plan.exact:
+        # The budget's margin is a share of the whole window; a small request needs less.
+        margin += math.ceil(plan.size * counter.uncertainty) + route.max_overhead(out)
+    return margin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import orjson
 
@@ -50,7 +50,7 @@ def _parse_leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
     """Parse what only the strict parser rejects: lone surrogates, left by clients that truncate."""
     try:
         text = raw.decode("utf-8-sig")  # json.loads would accept UTF-16 too
-        return json.loads(text, parse_float=_parse_finite, parse_constant=_reject_constant)
+        return json.loads(text, parse_float=_parse_finite, parse_constant=_parse_finite)
     except RecursionError:
         raise nesting_error() from None
     except ValueError:
@@ -61,13 +61,9 @@ def _parse_leniently(raw: bytes, error: orjson.JSONDecodeError) -> Any:
 
 def _parse_finite(digits: str) -> float:
     number = float(digits)
-    if math.isinf(number):
+    if not math.isfinite(number):
         raise ValueError(digits)
     return number
-
-
-def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(name)
 
 
 def _type_name(value: object) -> str:

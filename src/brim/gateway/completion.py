@@ -150,7 +150,7 @@ class CompletionHandler(RequestHandler):
     async def _show_plan(self, forwarder: Forwarder) -> None:
         """Answer a dry run: what would be sent, and why."""
         record = self.record
-        record.is_dry_run = True
+        record.dry_run = True
         out = await forwarder.fit(forwarder.find_route(), forwarder.request)
         record.end = "completed"
         shown = {"object": "brim.plan", **record.to_dict(), **record.decisions(), "body": out.body}

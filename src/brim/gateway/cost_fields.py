@@ -1,101 +1,127 @@
 """The fields of a body that affect its cost, and checks that the cost has a bound.
 
-A key with caps cannot send a request whose cost has no bound: replies without a length limit, tools
-that the upstream runs and charges for, service tiers above the list price. The tables below name
-every field that is known to cost something.
+A key with caps can send only what the reserved maximum covers: the fields, values and tools that
+`data/capped_fields.toml` lists, and those of `gateway.allowed_fields`. Anything else may cost more
+than tokens: tools that the upstream runs and charges for, higher tiers, other models.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 from typing import Any, Final, TypeGuard
 
 from brim.gateway.errors import GatewayError
+from brim.providers.transport import encode_body
 from brim.wire.formats import REPLY_KEYS, BodyFormat, read_tools
 
-CHOICE_FIELDS: Final = frozenset(("n", "best_of"))
-"""Fields for the number of replies."""
+CHOICES_FIELD: Final = "n"
+"""The field for the number of replies."""
 LLAMA_CPP_LENGTH: Final = "n_predict"
 """llama.cpp's own field for the length of a reply; it overrides all others there."""
-HOSTED_TOOL_PREFIXES: Final = (
-    *("web_search", "web_fetch", "code_execution", "code_interpreter", "file_search"),
-    *("image_generation", "mcp", "tool_search", "x_search", "google_search", "url_context"),
-)
-"""Prefixes of the types of tools that upstreams run, any number of times, for a fee."""
-HOSTED_TOOL_FIELDS: Final = ("mcp_servers", "web_search_options", "plugins")
-"""Fields that enable such tools."""
-MODEL_CHOICE_FIELDS: Final = ("models",)
-"""Fields that let an upstream use another model than the one the reservation is for."""
 TIER_FIELD: Final = "service_tier"
 LIST_PRICE_TIERS: Final = (None, "auto", "default", "flex", "standard", "standard_only")
 """Service tiers that cost at most the list price."""
-COST_FIELDS: Final = CHOICE_FIELDS | frozenset(
-    (
-        *("model", "tools", "background", "stream", LLAMA_CPP_LENGTH, TIER_FIELD),
-        *(*REPLY_KEYS, *HOSTED_TOOL_FIELDS, *MODEL_CHOICE_FIELDS),
-    )
-)
-"""All fields of a body that affect its cost."""
-UNBOUNDED_FIELDS: Final = frozenset(
-    ("background", "tools", *HOSTED_TOOL_FIELDS, *MODEL_CHOICE_FIELDS)
-)
-"""Fields that can make the cost unbounded."""
-_QUOTED_FIELDS: Final = {name: b'"%s"' % name.encode() for name in COST_FIELDS}
-_ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:3[0-9]|5[fF]|[67])")
-"""A digit, `_` or a lower-case letter as an escape, which no library writes: it hides a name."""
+UNPRICED_PARTS: Final = ("input_audio", "tool_addition")
+"""Types of parts of a message: audio has its own price, and an added tool can be any tool."""
+BILLED_MODEL_SUFFIXES: Final = (":online", ":nitro")
+"""Endings of OpenRouter's model names: a web search for a fee, and the fastest seller."""
 MAX_OUTPUT: Final = 1 << 40
 """More tokens than any reply has; a larger amount could not be stored."""
 
+_COST_FIELDS: Final = frozenset(
+    (CHOICES_FIELD, LLAMA_CPP_LENGTH, TIER_FIELD, "model", "tools", "stream", *REPLY_KEYS)
+)
+"""Permitted fields whose value decides the cost."""
+_QUOTED_FIELDS: Final = {name: b'"%s"' % name.encode() for name in _COST_FIELDS}
+_QUOTED_PARTS: Final = {name: b'"%s"' % name.encode() for name in UNPRICED_PARTS}
+_DATE: Final = re.compile(r"(?<=_)[0-9]{8}$")
+_ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:3[0-9]|5[fF]|[67])")
+"""A digit, `_` or a lower-case letter as an escape, which no library writes: it hides a name."""
 
-def check_bounded(body: Mapping[str, Any], format: BodyFormat) -> None:
-    """Raise `GatewayError` if a body's cost has no bound. For keys with caps."""
-    if not "".join(body).islower():  # nearly all bodies have lower-case names only
-        _check_letter_case(body)
-    for name in sorted(_length_fields(format.reply_keys).union(CHOICE_FIELDS).intersection(body)):
+
+@dataclass(frozen=True, slots=True)
+class CappedFields:
+    """What a key with caps may send in one format."""
+
+    fields: frozenset[str]
+    values: Mapping[str, Sequence[object]]
+    """Fields that pass with these values only."""
+    tools: frozenset[str]
+    """Types of tools; `*` stands for a date."""
+    uncounted: frozenset[str]
+    """Fields whose text the upstream adds to the prompt, where brim does not count it."""
+    allowed: frozenset[str]
+    """Fields and types of tools that the configuration allows."""
+
+
+@cache
+def load_capped_fields(format: BodyFormat, allowed: tuple[str, ...] = ()) -> CappedFields:
+    """Return the table of a format, extended by `gateway.allowed_fields`."""
+    text = resources.files("brim").joinpath("data/capped_fields.toml").read_text(encoding="utf-8")
+    table = tomllib.loads(text)
+    own = table[format.name]
+    return CappedFields(
+        frozenset((*table["fields"], *own["fields"], *allowed)),
+        {name: values for name, values in table["values"].items() if name not in allowed},
+        frozenset((*table["tools"][format.name], *allowed)),
+        frozenset(own["uncounted"]),
+        frozenset(allowed),
+    )
+
+
+def check_bounded(body: Mapping[str, Any], raw: bytes, permitted: CappedFields) -> None:
+    """Raise `GatewayError` if the cost of a body has no known bound. For keys with caps."""
+    for name in body.keys() - permitted.fields:
+        value = body[name]
+        if value is not None and value not in permitted.values.get(name, ()):
+            shown = f"`{name}` = {value!r:.40}" if name in permitted.values else f"`{name:.40}`"
+            raise _uncountable_error(f"the cost of {shown} has no known bound", name)
+    for name in _length_fields(()) & body.keys():
         if body[name] is not None and not _is_number(body[name]):
             message = f"This key has caps, and `{name}` is not a whole number above 0."
             raise GatewayError(400, "invalid_request", message, param=name)
-    if not UNBOUNDED_FIELDS.isdisjoint(body):
-        _check_unbounded_fields(body)
+    for tool in read_tools(body):
+        _check_tool(tool, permitted)
+    model = body.get("model")
+    if isinstance(model, str) and model.lower().endswith(BILLED_MODEL_SUFFIXES):
+        raise _uncountable_error(f"the ending of `{model:.80}` adds a fee", "model")
+    _check_parts(body, raw, permitted)
 
 
-def _check_letter_case(body: Mapping[str, Any]) -> None:
-    for name in body:
-        if name not in COST_FIELDS and name.lower() in COST_FIELDS:
-            raise _unbounded_error(f"some servers read `{name}` as `{name.lower()}`", name)
+def _check_tool(tool: object, permitted: CappedFields) -> None:
+    kind = tool.get("type") if isinstance(tool, Mapping) else None
+    name = "" if kind is None else kind
+    if isinstance(name, str) and _DATE.sub("*", name) in permitted.tools:
+        return
+    shown = f"{kind!r:.40}"
+    raise _uncountable_error(f"the cost of the tool {shown} has no known bound", "tools")
 
 
-def _check_unbounded_fields(body: Mapping[str, Any]) -> None:
-    if body.get("background"):
-        raise _unbounded_error("the usage of a background response is not reported", "background")
-    for name in MODEL_CHOICE_FIELDS:
-        if body.get(name):
-            raise _unbounded_error(f"`{name}` lets the upstream choose the model", name)
-    for name in _find_hosted_tools(body):
-        raise _unbounded_error(
-            f"the cost of `{name}` is decided by the upstream that runs it", "tools"
-        )
+def _check_parts(body: Mapping[str, Any], raw: bytes, permitted: CappedFields) -> None:
+    """Check the parts of messages. A name in quotes is a whole JSON string, not part of a text."""
+    if b"\\u00" in raw and _ESCAPED_LETTER.search(raw):
+        raw = encode_body(body)
+    for name, quoted in _QUOTED_PARTS.items():
+        if quoted in raw and name not in permitted.allowed:
+            raise _uncountable_error(f"the cost of parts of type `{name}` has no known bound", name)
 
 
 def check_tier(body: Mapping[str, Any]) -> None:
     """Raise `GatewayError` if a body costs more than the list price. For caps in dollars."""
     if body.get(TIER_FIELD) not in LIST_PRICE_TIERS:
-        raise _unbounded_error(f"this `{TIER_FIELD}` costs more than the list price", TIER_FIELD)
+        raise _uncountable_error(f"this `{TIER_FIELD}` costs more than the list price", TIER_FIELD)
 
 
-def _find_hosted_tools(body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the tools that a body lets its upstream run."""
-    for tool in read_tools(body):
-        kind = tool.get("type") if isinstance(tool, Mapping) else None
-        if isinstance(kind, str) and kind.startswith(HOSTED_TOOL_PREFIXES):
-            yield kind
-    yield from (name for name in HOSTED_TOOL_FIELDS if body.get(name))
-
-
-def _unbounded_error(why: str, param: str) -> GatewayError:
-    message = f"This key has caps, and {why}. Remove it, or use a key without caps."
+def _uncountable_error(why: str, param: str) -> GatewayError:
+    message = (
+        f"This key has caps, and {why}. Remove it, use a key without caps, or ask the operator to "
+        "add it to gateway.allowed_fields."
+    )
     return GatewayError(403, "uncountable", message, param=param)
 
 
@@ -106,24 +132,30 @@ def has_duplicate_fields(raw: bytes, body: Mapping[str, Any]) -> bool:
     """
     if b"\\u00" in raw and _ESCAPED_LETTER.search(raw):
         return True
-    return any(raw.count(_QUOTED_FIELDS[name]) > 1 for name in COST_FIELDS.intersection(body))
+    return any(raw.count(_QUOTED_FIELDS[name]) > 1 for name in _COST_FIELDS.intersection(body))
+
+
+def count_uncounted(
+    body: Mapping[str, Any], permitted: CappedFields, count: Callable[[str], int]
+) -> int:
+    """Return the tokens of fields that the upstream adds to the prompt, such as a JSON schema."""
+    names = permitted.uncounted.intersection(body)
+    added = {name: body[name] for name in names if body[name] is not None}
+    return count(encode_body(added).decode()) if added else 0
 
 
 def max_output_tokens(body: Mapping[str, Any], keys: Sequence[str], reply: int) -> int:
     """Return the tokens of all replies that a body allows; `reply` for each without a limit."""
-    longest = _largest_number(body, _length_fields(keys), reply)
-    return min(longest * _largest_number(body, CHOICE_FIELDS, 1), MAX_OUTPUT)
+    lengths = map(body.get, _length_fields(tuple(keys)) & body.keys())
+    longest = max(filter(_is_number, lengths), default=reply)
+    choices = body.get(CHOICES_FIELD)
+    return min(longest * (choices if _is_number(choices) else 1), MAX_OUTPUT)
 
 
 @cache
-def _length_fields(keys: Sequence[str]) -> frozenset[str]:
-    """Return the fields of a format that limit the length of a reply."""
-    return frozenset((*keys, LLAMA_CPP_LENGTH))
-
-
-def _largest_number(body: Mapping[str, Any], names: frozenset[str], default: int) -> int:
-    """Return the largest number in one of these fields."""
-    return max(filter(_is_number, map(body.get, names.intersection(body))), default=default)
+def _length_fields(keys: tuple[str, ...]) -> frozenset[str]:
+    """Return the fields that limit the length of a reply; those of all formats without `keys`."""
+    return frozenset((*(keys or (*REPLY_KEYS, CHOICES_FIELD)), LLAMA_CPP_LENGTH))
 
 
 def _is_number(value: object) -> TypeGuard[int]:

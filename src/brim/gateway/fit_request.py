@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from brim.fitting.feedback import is_text
@@ -25,59 +25,48 @@ from brim.gateway.cost_fields import has_duplicate_fields
 from brim.wire import openai_responses, to_anthropic
 from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat, find_reply_limit, read_tools
 
-CLIENT_TOOL_TYPES: Final = frozenset((None, "function", "custom"))
+CLIENT_TOOL_TYPES: Final = (None, "function", "custom")
 """Types of tools that the client runs and whose definitions are in the body."""
 EXTENDING_FIELDS: Final = ("mcp_servers", "web_search_options", "plugins", "prompt", "container")
 """Fields that let an upstream add to the prompt."""
 
 
+@dataclass(slots=True)
 class RequestFit:
     """A body being fitted, step by step, without waiting for anything.
 
     Each step returns the fitted request, or a job to count, whose result the next step is given.
     """
 
-    def __init__(
-        self,
-        fitter: Fitter,
-        request: ClientRequest,
-        additions: BodyAdditions,
-        count: CountMode,
-        measurement: Measurement | None,
-    ) -> None:
-        """Fit a request; `measurement` is what its upstream reported when it rejected the body."""
-        self._fitter = fitter
-        self._request = request
-        self._additions = additions
-        self._count: CountMode = count
-        self._measurement = measurement
-        self._parsed: ParsedBody | None = None
-        self._flow: PlanFlow | None = None
+    fitter: Fitter
+    request: ClientRequest
+    additions: BodyAdditions
+    count: CountMode
+    measurement: Measurement | None
+    """What the upstream reported when it rejected the body."""
+    _parsed: ParsedBody | None = None
+    _flow: PlanFlow | None = None
 
     def step(self, tokens: int | None = None) -> CountJob | FittedRequest:
-        parsed = self._parsed
+        parsed, request = self._parsed, self.request
         if parsed is None:
-            request = self._request
-            parsed = self._parsed = self._fitter.parse(request.body, request.format)
-            if self._measurement is None and self._count != "always":
+            parsed = self._parsed = self.fitter.parse(request.body, request.format)
+            if self.measurement is None and self.count != "always":
                 plan = parsed.plan_untrimmed()
-                if plan is not None and self._has_reply_room(plan):  # nearly always
-                    return self._finish(parsed, plan)
+                limit = find_reply_limit(request.body, request.format)
+                if plan is not None and (limit is None or limit <= plan.reply_room):
+                    return self._finish(parsed, plan)  # nearly always
         if self._flow is None:
-            self._flow = _plan_body(parsed, self._count, self._measurement)
+            self._flow = _plan_body(parsed, self.count, self.measurement)
         try:
             return self._flow.send(tokens)
         except StopIteration as done:
             return self._finish(parsed, done.value)
 
-    def _has_reply_room(self, plan: Plan) -> bool:
-        limit = find_reply_limit(self._request.body, self._request.format)
-        return limit is None or limit <= plan.reply_room
-
     def _finish(self, parsed: ParsedBody, plan: Plan) -> FittedRequest:
         if plan.exact and not is_certain(plan):
             plan = replace(plan, exact=False)
-        return build_request(parsed, plan, self._request, self._additions)
+        return build_request(parsed, plan, self.request, self.additions)
 
     def close(self) -> None:
         """Return the conversation to the prefix cache."""
@@ -89,7 +78,7 @@ def _plan_body(parsed: ParsedBody, count: CountMode, measurement: Measurement | 
     """Decide what to send of a body; the plan depends on the history alone.
 
     So a client that sends its growing history finds the beginning of it in the provider's cache,
-    whichever gateway it meets.
+    whichever gateway handles it.
     """
     planner = parsed.planner
     if not parsed.is_complete:
@@ -166,8 +155,10 @@ class FittedRequest(NamedTuple):
 
 def _extends_prompt(body: Mapping[str, Any]) -> bool:
     """Return whether an upstream adds to the prompt: results of its own tools, or a template."""
-    kinds = {tool.get("type") for tool in read_tools(body) if isinstance(tool, Mapping)}
-    return bool(kinds - CLIENT_TOOL_TYPES) or any(map(body.get, EXTENDING_FIELDS))
+    if any(map(body.get, EXTENDING_FIELDS)):
+        return True
+    kinds = [tool.get("type") for tool in read_tools(body) if isinstance(tool, Mapping)]
+    return any(kind not in CLIENT_TOOL_TYPES for kind in kinds)
 
 
 def has_remote_file(plan: Plan) -> bool:
@@ -193,14 +184,10 @@ def build_request(
     hides = hides and not bodies.has_usage_option(body)
     if hides:
         body, unchanged = bodies.request_usage(body, unchanged)
-    if reply_key is not None and not _limits_reply(body, format):
+    if reply_key is not None and find_reply_limit(body, format) is None:
         body, unchanged = bodies.set_field(body, unchanged, reply_key, plan.budget.reply)
     raw = bodies.serialize(body) if unchanged is None else unchanged
     return FittedRequest(raw, body, plan, parsed, hides)
-
-
-def _limits_reply(body: Mapping[str, Any], format: BodyFormat) -> bool:
-    return any(isinstance(body.get(key), int) for key in format.reply_keys)
 
 
 def add_cache_marks(body: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:

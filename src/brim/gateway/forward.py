@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 from brim.errors import BrimError, ContextOverflowError, Overflow, ProviderError
@@ -85,28 +86,20 @@ class UpstreamReply(NamedTuple):
         return self.overflow is None and not self.is_overloaded
 
 
+@dataclass(slots=True)
 class Forwarder:
     """Sends one request to an upstream that answers it."""
 
-    def __init__(
-        self,
-        services: Services,
-        record: RequestRecord,
-        request: ClientRequest,
-        options: RequestOptions,
-        client_headers: ClientHeaders,
-        billing: RequestBilling | None,
-    ) -> None:
-        self._services = services
-        self._record = record
-        self.request = request
-        self._options = options
-        self._headers = client_headers
-        self._billing = billing
-        self.in_flight: tuple[ModelRoute, FittedRequest] | None = None
-        """A request that was sent and not answered yet; it costs even if the client is gone."""
-        self._fitted: tuple[ModelRoute, FittedRequest] | None = None
-        """The last request that was fitted."""
+    _services: Services
+    _record: RequestRecord
+    request: ClientRequest
+    _options: RequestOptions
+    _headers: ClientHeaders
+    _billing: RequestBilling | None
+    in_flight: tuple[ModelRoute, FittedRequest] | None = None
+    """A request that was sent and not answered yet; it costs even if the client is gone."""
+    _fitted: tuple[ModelRoute, FittedRequest] | None = None
+    """The last request that was fitted."""
 
     @property
     def is_dry_run(self) -> bool:
@@ -257,10 +250,13 @@ class Forwarder:
         if marks is not None:
             additions = additions._replace(cache_marks=marks)
         if self._billing is not None and self._billing.is_capped:
-            self._billing.check(request.body, request.format)
+            self._billing.check(request)
             reply_key = route.upstream.api(request.format).reply_key
             additions = BodyAdditions(additions.cache_marks, additions.stream_usage, reply_key)
-        policy, least = self._policy(route), min_reply_tokens(request.body)
+        policy = self._options.policy or route.policy
+        if self._options.fitting == "off":
+            policy = OFF.name
+        least = min_reply_tokens(request.body)
         limit = find_reply_limit(request.body, request.format)
         if rejected is None:
             fitter = route.fitter(policy, least, limit)
@@ -287,11 +283,6 @@ class Forwarder:
         """Return whether the client's key is not for this upstream, a fallback or with a key."""
         is_other = route.upstream.key is not None or self._record.fallback is not None
         return is_other or self._services.accounts.requires_keys
-
-    def _policy(self, route: ModelRoute) -> str:
-        if self._options.fitting == "off":
-            return OFF.name
-        return self._options.policy or route.policy
 
     async def _send_fitted(
         self, route: ModelRoute, out: FittedRequest, query: str

@@ -100,7 +100,9 @@ class Gateway:
     async def stop(self) -> None:
         """Cancel what still runs, settle it, and close all connections."""
         self.is_stopping = True
-        await self._cancel_running()
+        tasks = [task for each in list(self.running) if (task := each.cancel()) is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
         self.record_finished()
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -110,11 +112,6 @@ class Gateway:
         await self.services.routes.close()
         self.services.workers.shutdown()
         logs.flush()
-
-    async def _cancel_running(self) -> None:
-        tasks = [task for each in list(self.running) if (task := each.cancel()) is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=STOP_SECONDS)
 
     async def _sweep_forever(self) -> None:
         while True:

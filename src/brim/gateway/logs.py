@@ -85,7 +85,7 @@ def log_request(record: RequestRecord) -> None:
 
 def _request_fields(record: RequestRecord) -> dict[str, Any]:
     """Return the known fields of a request, named as in /brim/requests."""
-    fields = record.known_fields()
+    fields = {name: value for name, value in record.to_dict().items() if value is not None}
     del fields["time"]  # of its arrival; the line has its own
     fields["milliseconds"] = round(fields.pop("seconds") * 1_000, 1)
     if (first := fields.pop("first_byte", None)) is not None:

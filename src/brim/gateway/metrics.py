@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,6 +24,7 @@ from brim import __version__
 from brim.gateway.account_service import AccountService
 from brim.gateway.records import RequestRecord
 from brim.gateway.routes import ModelRoute
+from brim.models.pricing import Usage
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_MODELS: Final = 200
@@ -86,26 +88,43 @@ class Metrics:
         )
         requests = Gauge("brim_running_requests", "Requests in flight.", registry=registry)
         requests.set_function(lambda: len(running))
-        self._counters = {
+        self._metrics: dict[str, Counter | Histogram] = {
             name: Counter(name, help, (*LABELS, *labels), registry=registry)
             for name, (help, *labels) in _COUNTERS.items()
         }
-        self._histograms = {
-            name: Histogram(name, help, LABELS, buckets=BUCKETS, registry=registry)
-            for name, help in _HISTOGRAMS.items()
-        }
+        for name, help in _HISTOGRAMS.items():
+            self._metrics[name] = Histogram(name, help, LABELS, buckets=BUCKETS, registry=registry)
+        self._series: dict[tuple[str, ...], Any] = {}
+        """The metric of each name and labels, because finding it takes time."""
         self._models = set(named)
         self._max_models = len(self._models) + MAX_MODELS
-        self._series: dict[tuple[str, str], _Series] = {}
         registry.register(_StateCollector(routes, self._models, accounts))
 
     def add(self, record: RequestRecord) -> None:
         """Count a finished request."""
-        labels = (record.upstream or NO_UPSTREAM, self._model_label(record))
-        series = self._series.get(labels)
+        where = (record.upstream or NO_UPSTREAM, self._model_label(record))
+        status = STATUS_CLASSES.get(record.status // 100, "other")
+        self._find("brim_requests", *where, record.format, status, record.end).inc()
+        if record.code is not None:
+            self._find("brim_errors", *where, record.code).inc()
+        for outcome, messages in record.trimmed.items():
+            self._find("brim_trimmed_requests", *where, outcome).inc()
+            self._find("brim_trimmed_messages", *where, outcome).inc(messages)
+        for name, amount in _measure(record).items():
+            series = self._find(name, *where)  # also for 0: a counter begins there
+            if amount:
+                series.inc(amount)
+        self._find("brim_request_seconds", *where).observe(record.seconds)
+        first_byte = self._find("brim_first_byte_seconds", *where)
+        if record.first_byte is not None:
+            first_byte.observe(record.first_byte)
+
+    def _find(self, *name_and_labels: str) -> Any:
+        series = self._series.get(name_and_labels)
         if series is None:
-            series = self._series[labels] = _Series(labels, self._counters, self._histograms)
-        series.add(record)
+            name, *labels = name_and_labels
+            series = self._series[name_and_labels] = self._metrics[name].labels(*labels)
+        return series
 
     def _model_label(self, record: RequestRecord) -> str:
         """Return the model's name, if it is configured or an upstream has answered for it."""
@@ -122,86 +141,33 @@ class Metrics:
         return list(self._registry.collect())
 
 
-class _Series:
-    """The metrics of one model at one upstream, with labels resolved once."""
-
-    def __init__(
-        self,
-        labels: tuple[str, str],
-        counters: Mapping[str, Counter],
-        histograms: Mapping[str, Histogram],
-    ) -> None:
-        self._labels = labels
-        self._counters = counters
-        self._plain = {
-            name: counters[name].labels(*labels)
-            for name, (_, *more) in _COUNTERS.items()
-            if not more
-        }
-        self._resolved: dict[tuple[str, ...], Counter] = {}
-        self._first_byte = histograms["brim_first_byte_seconds"].labels(*labels)
-        self._seconds = histograms["brim_request_seconds"].labels(*labels)
-
-    def add(self, record: RequestRecord) -> None:
-        status = STATUS_CLASSES.get(record.status // 100, "other")
-        self._count_labelled("brim_requests", record.format, status, record.end)
-        if record.code is not None:
-            self._count_labelled("brim_errors", record.code)
-        self._count("brim_resends", record.resent)
-        self._count("brim_fallbacks", record.fallback is not None)
-        self._seconds.observe(record.seconds)
-        if record.first_byte is not None:
-            self._first_byte.observe(record.first_byte)
-        self._add_plan(record)
-        self._add_usage(record)
-
-    def _add_plan(self, record: RequestRecord) -> None:
-        if record.tokens_before is None or record.tokens is None:
-            return
-        self._count("brim_tokens_before", record.tokens_before)
-        self._count("brim_tokens_after", record.tokens)
-        if record.trimmed:
-            self._count("brim_tokens_trimmed", max(0, record.tokens_before - record.tokens))
-            for outcome, messages in record.trimmed.items():
-                self._count_labelled("brim_trimmed_requests", outcome)
-                self._count_labelled("brim_trimmed_messages", outcome, amount=messages)
-
-    def _add_usage(self, record: RequestRecord) -> None:
-        usage = record.usage
-        if usage is None:
-            return
-        self._count("brim_input_tokens", usage.input)
-        self._count("brim_cached_input_tokens", usage.cached)
-        self._count("brim_cache_written_tokens", usage.written)
-        self._count("brim_output_tokens", usage.output)
-        self._count("brim_unreported_usage_requests", record.is_usage_estimated)
-        self._count("brim_unknown_cost_requests", record.cost is None)
-        self._count("brim_cost_dollars", float(record.cost or 0))
-
-    def _count(self, name: str, amount: float) -> None:
-        if amount:
-            self._plain[name].inc(amount)
-
-    def _count_labelled(self, name: str, *labels: str, amount: float = 1) -> None:
-        counter = self._resolved.get((name, *labels))
-        if counter is None:
-            counter = self._counters[name].labels(*self._labels, *labels)
-            self._resolved[name, *labels] = counter
-        counter.inc(amount)
+def _measure(record: RequestRecord) -> Mapping[str, float]:
+    """Return what a request adds to each counter that has no further labels."""
+    usage, is_answered = record.usage or Usage(), record.usage is not None
+    before, after = record.tokens_before or 0, record.tokens or 0
+    return {
+        "brim_tokens_before": before,
+        "brim_tokens_after": after,
+        "brim_tokens_trimmed": max(0, before - after) if record.trimmed else 0,
+        "brim_input_tokens": usage.input,
+        "brim_cached_input_tokens": usage.cached,
+        "brim_cache_written_tokens": usage.written,
+        "brim_output_tokens": usage.output,
+        "brim_unreported_usage_requests": is_answered and record.is_usage_estimated,
+        "brim_cost_dollars": float(record.cost or 0),
+        "brim_unknown_cost_requests": is_answered and record.cost is None,
+        "brim_resends": record.resent,
+        "brim_fallbacks": record.fallback is not None,
+    }
 
 
+@dataclass(eq=False)
 class _StateCollector(Collector):
     """What is known now about the models that have their own series, and the account store."""
 
-    def __init__(
-        self,
-        routes: Iterable[ModelRoute],
-        models: Collection[str],
-        accounts: AccountService | None,
-    ) -> None:
-        self._routes = routes
-        self._models = models
-        self._accounts = accounts
+    _routes: Iterable[ModelRoute]
+    _models: Collection[str]
+    _accounts: AccountService | None
 
     def collect(self) -> Iterator[Metric]:
         windows = GaugeMetricFamily(

@@ -85,15 +85,11 @@ class PassthroughHandler(RequestHandler):
         sent = headers.build_forwarded_headers(
             self.client_headers, own, drop_credentials=drop_credentials
         )
-        path = endpoint.under(self._path.removeprefix("/v1"))
+        written = self._scope.get("raw_path")  # with the client's own escapes
+        path = written.decode("latin-1") if written else quote(self._scope["path"])
+        path = endpoint.under(path.removeprefix("/v1"))
         path = f"{path}?{self._query}" if self._query else path
         return await connection.open(self._scope["method"], path, raw or None, sent)
-
-    @property
-    def _path(self) -> str:
-        """The path as the client wrote it, with its escapes."""
-        written = self._scope.get("raw_path")
-        return written.decode("latin-1") if written else quote(self._scope["path"])
 
     async def _pass_on(self, connection: Transport, response: Response) -> None:
         await self._send_start(

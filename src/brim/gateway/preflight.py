@@ -61,8 +61,9 @@ async def _check_upstream(
         return UpstreamCheck(
             name, "bad", f"{upstream.key_env} is not set", f"export {upstream.key_env}=…"
         )
-    if upstream.fallback and not _is_served(upstream.fallback, config):
-        message = f"no upstream serves its fallback {upstream.fallback}"
+    fallback, lists = upstream.fallback, [each.models for each in config.upstreams.values()]
+    if fallback and not any(match_rank(models, fallback) for models in lists):
+        message = f"no upstream serves its fallback {fallback}"
         return UpstreamCheck(name, "bad", message, f"change upstreams.{name}.fallback")
     key = environment.get(upstream.key_env or "")
     try:
@@ -119,10 +120,6 @@ async def _find_window(model: str, upstream: UpstreamConfig, server: ServerInfo)
         model, window=upstream.window, server_window=reported, guess=UNKNOWN_WINDOW
     )
     return None if profile.is_guessed else profile.budget(profile.counter()).window
-
-
-def _is_served(model: str, config: Config) -> bool:
-    return any(match_rank(upstream.models, model) for upstream in config.upstreams.values())
 
 
 def _shorten(names: Sequence[str]) -> str:

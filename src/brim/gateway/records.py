@@ -9,6 +9,7 @@ from decimal import Decimal
 from random import Random
 from typing import Any, Final, Literal, NamedTuple
 
+from brim.fitting.budget import Budget
 from brim.fitting.plan import Changed, Decision, DroppedRun, Plan
 from brim.messages import Role
 from brim.models.pricing import Usage
@@ -29,12 +30,10 @@ MAX_DECISIONS: Final = 500_000
 """Messages of all requests together whose decisions are kept."""
 
 
-_ALL_UNKNOWN: Final[Mapping[str, Any]] = dict.fromkeys(
-    (
-        *("id", "time", "path", "format", "model", "key", "project", "upstream", "streamed"),
-        *("dry_run", "status", "code", "end", "tokens_before", "tokens", "limit", "count"),
-        *("trimmed", "policy", "resent", "fallback", "usage", "cost", "first_byte", "seconds"),
-    )
+_FIELDS: Final = (
+    *("id", "time", "path", "format", "model", "key", "project", "upstream", "streamed"),
+    *("dry_run", "status", "code", "end", "tokens_before", "tokens", "limit", "count"),
+    *("trimmed", "policy", "resent", "fallback", "usage", "cost", "first_byte", "seconds"),
 )
 """All fields of a request, in the order in which they are listed."""
 _random: Final = Random()
@@ -52,13 +51,11 @@ class PlanSummary(NamedTuple):
     drops: Sequence[DroppedRun]
     notes: Sequence[tuple[int, int, str]]
     warnings: Sequence[str]
-    window: int
-    reply: int
-    margin: int
+    budget: Budget
 
     @classmethod
     def of(cls, plan: Plan) -> PlanSummary:
-        history, budget = plan.history, plan.budget
+        history = plan.history
         edits = {at: (edit.outcome, edit.tokens, edit.reason) for at, edit in plan.changes.items()}
         return cls(
             [message.role for message in history.messages[: plan.length]],
@@ -67,14 +64,13 @@ class PlanSummary(NamedTuple):
             plan.dropped_runs,
             [(note.at, note.tokens, note.role) for note in plan.notes] if plan.notes else (),
             plan.warnings,
-            budget.window,
-            budget.reply,
-            budget.margin,
+            plan.budget,
         )
 
     def to_dict(self) -> dict[str, Any]:
+        budget = self.budget
         return {
-            "budget": {"window": self.window, "reply": self.reply, "margin": self.margin},
+            "budget": {"window": budget.window, "reply": budget.reply, "margin": budget.margin},
             "decisions": [decision.to_dict() for decision in self._decisions()],
             "notes": [{"at": at, "tokens": tokens, "as": role} for at, tokens, role in self.notes],
             "warnings": list(self.warnings),
@@ -103,7 +99,7 @@ class RequestRecord:
     project: str | None = None
     upstream: str | None = None
     streamed: bool = False
-    is_dry_run: bool = False
+    dry_run: bool = False
     """Whether the client requested only the plan, so that nothing is sent."""
     status: int = 0
     code: str | None = None
@@ -151,58 +147,25 @@ class RequestRecord:
         """
         self.tokens_before, self.tokens = plan.before, plan.size
         self.limit = plan.limit if is_window_known else None
-        self.count = _count_source(plan) if is_whole else "unknown"
+        self.count = "exact" if plan.exact else "estimate"
+        if not is_whole:
+            self.count = "unknown"
+        elif plan.is_server_counted:
+            self.count = "server"
         self.trimmed = dict(plan.outcome_counts().items()) if plan.is_trimmed else _NOT_TRIMMED
         self.policy = plan.policy
         self.plan = plan
 
     def decisions(self) -> dict[str, Any]:
         """Return the decision for each message, as long as it is kept."""
-        if self.plan is not None:
-            return {"plan": PlanSummary.of(self.plan).to_dict()}
-        return {"plan": None if self.plan_summary is None else self.plan_summary.to_dict()}
+        summary = self.plan_summary if self.plan is None else PlanSummary.of(self.plan)
+        return {"plan": None if summary is None else summary.to_dict()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields except the decisions, as JSON values."""
-        return {**_ALL_UNKNOWN, **self.known_fields()}
-
-    def known_fields(self) -> dict[str, Any]:
-        """Return the fields that are not None."""
-        known: dict[str, Any] = {
-            "id": self.id,
-            "time": self.time,
-            "path": self.path,
-            "format": self.format,
-            "model": self.model,
-            "streamed": self.streamed,
-            "dry_run": self.is_dry_run,
-            "status": self.status,
-            "end": self.end,
-            "trimmed": dict(self.trimmed),
-            "resent": self.resent,
-            "seconds": self.seconds,
-        }
-        if self.tokens is not None:
-            known["tokens_before"] = self.tokens_before
-            known["tokens"] = self.tokens
-            known["count"] = self.count
-            known["policy"] = self.policy
-            if self.limit is not None:
-                known["limit"] = self.limit
-        if self.upstream is not None:
-            known["upstream"] = self.upstream
-        if self.first_byte is not None:
-            known["first_byte"] = self.first_byte
-        if self.key is not None:
-            known["key"] = self.key
-        if self.project is not None:
-            known["project"] = self.project
-        if self.code is not None:
-            known["code"] = self.code
-        if self.fallback is not None:
-            known["fallback"] = self.fallback
+        fields: dict[str, Any] = {name: getattr(self, name) for name in _FIELDS}
         if (usage := self.usage) is not None:
-            known["usage"] = {
+            fields["usage"] = {
                 "input": usage.input,
                 "cached": usage.cached,
                 "written": usage.written,
@@ -210,14 +173,8 @@ class RequestRecord:
                 "estimated": self.is_usage_estimated,
             }
         if self.cost is not None:
-            known["cost"] = float(self.cost)
-        return known
-
-
-def _count_source(plan: Plan) -> CountSource:
-    if plan.is_server_counted:
-        return "server"
-    return "exact" if plan.exact else "estimate"
+            fields["cost"] = float(self.cost)
+        return fields
 
 
 class RecentRequests:

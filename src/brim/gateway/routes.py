@@ -9,6 +9,7 @@ route, so a client's errors change only what holds for all.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections import OrderedDict
@@ -78,6 +79,11 @@ OFFSET_DROP: Final = 1.5
 INITIAL_REPORTS: Final = 8
 REPORT_INTERVAL: Final = 16
 """After the first reports, only one in so many is evaluated."""
+MAX_OVERHEAD: Final = 1_000
+"""Tokens that a server may add to a prompt, as long as few reports show how many it does add."""
+OVERHEAD_REPORTS: Final = 3
+"""Reports of similar requests that show what the server adds."""
+MAX_REQUEST_KINDS: Final = 64
 
 
 _OPENAI_HOSTS: Final = ("api.openai.com", ".openai.azure.com")
@@ -139,6 +145,14 @@ class Upstream:
             await api.connection.close()
 
 
+RequestKind = tuple[bool, frozenset[str]]
+"""Whether there are tools, and the roles: what the additions of a template depend on."""
+
+
+def _request_kind(out: FittedRequest) -> RequestKind:
+    return bool(read_tools(out.body)), frozenset(message.role for message in out.plan.sent)
+
+
 class RejectedRequest(NamedTuple):
     """What is known about a request that the server rejected, for its second try only."""
 
@@ -177,6 +191,8 @@ class ModelRoute:
         self._cache = cache
         self._fitters: dict[tuple[str, int, int | None], Fitter] = {}
         self._reports = 0
+        self._overheads: dict[RequestKind, tuple[int, float]] = {}
+        """Number of reports, and the most tokens that the server added for each message."""
         self._latest = UNCALIBRATED
         """The newest calibration; the profile follows it only if it differs by enough."""
         self._preparation: asyncio.Task[None] | None = None
@@ -284,7 +300,12 @@ class ModelRoute:
     def record_report(self, out: FittedRequest, tokens: int) -> None:
         """Calibrate with the size of a prompt that the server reports."""
         plan, planner = out.plan, out.parsed.planner
-        self._record_accepted(min(plan.size, tokens))
+        accepted = min(plan.size, tokens)
+        if self._latest.window is not None and self._latest.window < accepted:
+            self._calibrate(self._latest.with_window(None))
+        self._set_profile(self.profile.with_accepted(accepted))
+        if out.is_plain and not plan.exact:
+            self._record_overhead(out, tokens)
         if not feedback.is_informative(plan, planner.counter):
             return
         known = self.profile.calibration
@@ -299,15 +320,28 @@ class ModelRoute:
         if result is not None:
             self._calibrate(result.profile.calibration)
 
+    def _record_overhead(self, out: FittedRequest, tokens: int) -> None:
+        kind, plan = _request_kind(out), out.plan
+        reports, most = self._overheads.get(kind, (0, 0.0))
+        if not reports and len(self._overheads) >= MAX_REQUEST_KINDS:
+            return
+        added = (tokens - plan.size) / max(1, len(plan.sent_indices))
+        self._overheads[kind] = reports + 1, max(most, added)
+
+    def max_overhead(self, out: FittedRequest) -> int:
+        """Return how many tokens the server may add to a prompt of which brim sees only the text.
+
+        A template adds the same tokens to each request of a kind, and some for each message.
+        """
+        reports, most = self._overheads.get(_request_kind(out), (0, 0.0))
+        if reports < OVERHEAD_REPORTS:
+            return max(MAX_OVERHEAD, round(self.profile.calibration.offset))
+        return min(MAX_OVERHEAD, math.ceil(most * len(out.plan.sent_indices)))
+
     @property
     def is_calibrating(self) -> bool:
         """Whether the next report is certain to be evaluated."""
         return self._reports < INITIAL_REPORTS
-
-    def _record_accepted(self, tokens: int) -> None:
-        if self._latest.window is not None and self._latest.window < tokens:
-            self._calibrate(self._latest.with_window(None))
-        self._set_profile(self.profile.with_accepted(tokens))
 
     def record_rejection(self, out: FittedRequest, overflow: Overflow) -> RejectedRequest:
         """Evaluate a context-length error, and record what holds for all requests."""
@@ -319,7 +353,9 @@ class ModelRoute:
                     self._latest.with_window(calibration.window, calibration.advertised)
                 )
         elif profile.ceiling is not None and self._is_about_window(out, overflow):
-            self._set_ceiling(profile.ceiling)
+            self._ceiling_until = time.monotonic() + CEILING_SECONDS
+            ceiling = max(profile.ceiling, self._min_ceiling)
+            self._set_profile(replace(self.profile, ceiling=ceiling))
         return RejectedRequest(profile, measurement)
 
     def _is_about_window(self, out: FittedRequest, overflow: Overflow) -> bool:
@@ -331,10 +367,6 @@ class ModelRoute:
     def _min_ceiling(self) -> int:
         known = self.profile.proven_window
         return MIN_CEILING if known is None else int(MIN_CEILING_SHARE * known)
-
-    def _set_ceiling(self, ceiling: int) -> None:
-        self._ceiling_until = time.monotonic() + CEILING_SECONDS
-        self._set_profile(replace(self.profile, ceiling=max(ceiling, self._min_ceiling)))
 
     def _calibrate(self, calibration: Calibration) -> None:
         self._latest = calibration

@@ -275,9 +275,7 @@ def _find_usages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _has_only_usage(event: Mapping[str, Any]) -> bool:
     """Return whether an event contains only usage, so that it can be hidden."""
     choices = event.get("choices")
-    if not isinstance(choices, list):
-        return False
-    return not any(_has_content(choice) for choice in filter_mappings(choices))
+    return isinstance(choices, list) and not any(map(_has_content, filter_mappings(choices)))
 
 
 def _has_content(choice: Mapping[str, Any]) -> bool:

@@ -133,6 +133,8 @@ def _find_list_prices(model: str, provider: str | None, day: date) -> tuple[tupl
             ).model_price
         except LookupError:
             continue
+        if found.requests_kcount:
+            return ()  # a fee for each request comes in addition: tokens alone do not give the cost
         rates = (
             *(found.input_mtok, found.cache_read_mtok),
             *(found.output_mtok, found.cache_write_mtok),
@@ -218,7 +220,7 @@ class SpendingRow:
     """The values that the calls share: a day, a model, a project."""
     total: SpendingTotal
     presumed: int = 0
-    """Calls charged in full because their gateway crashed before settling them."""
+    """Calls charged in full because brim was killed before their actual cost was known."""
 
     @property
     def cost(self) -> str:

@@ -7,10 +7,19 @@ context-length error it trims the request further and sends it once more.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Self, TypedDict, TypeVar, Unpack, get_args
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, get_args
 from weakref import WeakSet
 
 from brim.errors import BudgetError, ContextLengthError, InputError, ProviderError
@@ -19,7 +28,7 @@ from brim.fitting.api import count as count_offline
 from brim.fitting.flow import CountMode, Flow, Job, SummaryJob
 from brim.fitting.plan import Plan, Request, TextCount
 from brim.providers.endpoint import Endpoint
-from brim.providers.errors import find_error, is_template_rejection
+from brim.providers.errors import find_error, is_free_of_charge, is_template_rejection
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import (
     ProfileSource,
@@ -34,7 +43,7 @@ from brim.providers.summarizers import AsyncSummarizer, BlockingSummarizer, call
 from brim.providers.sync import Portal
 from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport
-from brim.session.driver import RequestSettings
+from brim.session.driver import RequestSettings, SessionDriver
 from brim.session.ledger import Category
 from brim.session.reply_stream import AsyncReplyStream
 from brim.session.session import Session, get_driver
@@ -48,6 +57,7 @@ from brim.wire.template_adapter import apply_template
 from brim.wire.template_rules import rules_for
 
 T = TypeVar("T")
+Args = ParamSpec("Args")
 
 
 class AsyncClient:
@@ -130,6 +140,7 @@ class AsyncClient:
 
     async def send(
         self,
+        /,
         session: Session,
         *,
         system: str | None = None,
@@ -144,12 +155,15 @@ class AsyncClient:
         path = self.endpoint.chat_path
         with self._lock(session):
             request, answer = await self._deliver(
-                session, settings, lambda request: self.connection.post(path, request)
+                session,
+                settings,
+                lambda request, payment: self.connection.post(path, request, payment),
             )
             return self._receive(session, request, answer)  # type: ignore[no-any-return]
 
     async def stream(
         self,
+        /,
         session: Session,
         *,
         system: str | None = None,
@@ -166,6 +180,7 @@ class AsyncClient:
 
     async def request(
         self,
+        /,
         session: Session,
         *,
         system: str | None = None,
@@ -269,7 +284,7 @@ class AsyncClient:
         self,
         session: Session,
         settings: RequestSettings,
-        deliver: Callable[[Request], Awaitable[T]],
+        deliver: Callable[[Request, _Payment], Awaitable[T]],
         *,
         is_adapted: bool = False,
     ) -> tuple[Request, T]:
@@ -278,8 +293,10 @@ class AsyncClient:
         If its template rejects the conversation, it is adapted and sent again too.
         """
         request = await self._make_request(session, settings)
+        payment = _Payment(get_driver(session))
         try:
-            return request, await deliver(request)
+            with payment:
+                return request, await deliver(request, payment)
         except ContextLengthError as error:
             self._record_rejection(session, error)
         except ProviderError as error:
@@ -288,7 +305,8 @@ class AsyncClient:
             return await self._deliver(session, settings, deliver, is_adapted=True)
         request = await self._make_request(session, settings)
         try:
-            return request, await deliver(request)
+            with payment:
+                return request, await deliver(request, payment)
         except ContextLengthError as again:
             raise self._explain_second_error(session, again) from again
 
@@ -341,9 +359,11 @@ class AsyncClient:
         plan = request.plan
         return get_driver(session).receive(answer, lambda reply: self._finish(session, plan, reply))
 
-    async def _open_stream(self, request: Request) -> AsyncIterator[dict[str, Any]]:
+    async def _open_stream(
+        self, request: Request, payment: _Payment
+    ) -> AsyncIterator[dict[str, Any]]:
         """Return the events of a stream that has begun. Raise its errors before the first event."""
-        events = self.connection.stream(self.endpoint.chat_path, request)
+        events = self.connection.stream(self.endpoint.chat_path, request, payment)
         first = await anext(events)
         if (failure := find_error(self.endpoint, self.endpoint.chat_path, first)) is not None:
             await events.aclose()
@@ -377,6 +397,26 @@ class AsyncClient:
         self.profiles.save(session.model or "", calibration)
 
 
+class _Payment:
+    """Reserves what a request can cost before each attempt, and ends reservations that failed."""
+
+    def __init__(self, driver: SessionDriver) -> None:
+        self._driver = driver
+
+    async def before_send(self) -> None:
+        self._driver.reserve()
+
+    def on_failure(self, error: BaseException) -> None:
+        self._driver.release(is_charged=not is_free_of_charge(error))
+
+    def __enter__(self) -> None:
+        """Begin to send a request."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            self.on_failure(error)
+
+
 def build_stream_fields(format: FormatName, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that make a request a stream with its usage."""
     if format != "openai":
@@ -400,6 +440,18 @@ class ClientSettings(TypedDict, total=False):
     calibration_store: CalibrationStore | None
 
 
+def _make_blocking(
+    method: Callable[Concatenate[AsyncClient, Args], Coroutine[object, object, T]],
+) -> Callable[Concatenate[Client, Args], T]:
+    """Return the method of `Client` that waits for one of `AsyncClient`."""
+
+    @wraps(method)
+    def run(self: Client, /, *args: Args.args, **named: Args.kwargs) -> T:
+        return self._portal.run(method(self.asynchronous, *args, **named))
+
+    return run
+
+
 class Client:
     """A synchronous `AsyncClient`; Ctrl-C closes the connection and is raised."""
 
@@ -419,24 +471,11 @@ class Client:
         self._portal.run(self.asynchronous.close())
         self._portal.close()
 
-    def models(self) -> list[str]:
-        """Return the names of the models that the server offers."""
-        return self._portal.run(self.asynchronous.models())
-
-    def count(
-        self,
-        text_or_messages: str | Sequence[Mapping[str, object]],
-        *,
-        model: str | None = None,
-        tools: Sequence[Mapping[str, object]] | None = None,
-    ) -> Count:
-        """Return the tokens of a text or of chat messages, as the server counts them."""
-        counted = self.asynchronous.count(text_or_messages, model=model, tools=tools)
-        return self._portal.run(counted)
-
-    def prepare(self, session: Session) -> None:
-        """Complete the session's profile with what the server says, such as the window."""
-        self._portal.run(self.asynchronous.prepare(session))
+    models = _make_blocking(AsyncClient.models)
+    count = _make_blocking(AsyncClient.count)
+    prepare = _make_blocking(AsyncClient.prepare)
+    request = _make_blocking(AsyncClient.request)
+    send = _make_blocking(AsyncClient.send)
 
     def summarizer(
         self,
@@ -452,38 +491,6 @@ class Client:
             session, model=model, focus=focus, max_chars=max_chars, **options
         )
         return BlockingSummarizer(summarize, self._portal)
-
-    def request(
-        self,
-        session: Session,
-        *,
-        system: str | None = None,
-        short_view: ShortView | bool | None = None,
-        category: Category = "main",
-        **options: object,
-    ) -> Request:
-        """Return the request that `send` would send."""
-        return self._portal.run(
-            self.asynchronous.request(
-                session, system=system, short_view=short_view, category=category, **options
-            )
-        )
-
-    def send(
-        self,
-        session: Session,
-        *,
-        system: str | None = None,
-        short_view: ShortView | bool | None = None,
-        category: Category = "main",
-        **options: object,
-    ) -> Reply:
-        """Send the next request of a session, and record the reply."""
-        return self._portal.run(
-            self.asynchronous.send(
-                session, system=system, short_view=short_view, category=category, **options
-            )
-        )
 
     def stream(
         self,

@@ -118,14 +118,11 @@ class ConnectionPool:
                     self._keep(connection)
                     raise
                 connection.abort()
-                if not self._may_resend(connection, error):
+                is_broken = isinstance(error, OSError) and not isinstance(error, TimeoutError)
+                if not is_broken or self.is_closed or not connection.was_stale():
                     raise
             else:
                 return response
-
-    def _may_resend(self, connection: HttpConnection, error: BaseException) -> bool:
-        is_broken = isinstance(error, OSError) and not isinstance(error, TimeoutError)
-        return is_broken and not self.is_closed and connection.was_stale()
 
     async def close(self) -> None:
         """Close all connections immediately, unless they are those of the parent process."""

@@ -21,6 +21,7 @@ from brim.errors import (
     Overflow,
     ProviderError,
     RateLimitError,
+    UnreachableError,
 )
 from brim.providers.endpoint import Endpoint
 from brim.wire.overflow import parse_overflow
@@ -118,6 +119,13 @@ def _status_in(error: Mapping[str, Any]) -> int | None:
     """Return the status that the error object names."""
     code = error.get("code")
     return code if isinstance(code, int) and 400 <= code < 600 else None
+
+
+def is_free_of_charge(error: BaseException) -> bool:
+    """Whether a failed request cost nothing: it was rejected, or never reached the server."""
+    if isinstance(error, UnreachableError | ContextLengthError):
+        return True
+    return isinstance(error, ProviderError) and error.status is not None and error.status >= 400
 
 
 def is_retryable(error: ProviderError) -> bool:

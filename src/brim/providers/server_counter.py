@@ -240,14 +240,10 @@ class ServerCounter:
         missing = [text for text in missing if counts[text] is None]
         for start in range(0, len(missing), MAX_CONCURRENT):
             part = missing[start : start + MAX_CONCURRENT]
-            counts.update(zip(part, await self._count_each(model, part, headers), strict=True))
+            each = await asyncio.gather(*(self.count_text(model, text, headers) for text in part))
+            counts.update(zip(part, each, strict=True))
         known = {text: tokens for text, tokens in counts.items() if tokens is not None}
         return known if len(known) == len(counts) else None
-
-    async def _count_each(
-        self, model: str, texts: Sequence[str], headers: Mapping[str, str] | None
-    ) -> list[int | None]:
-        return await asyncio.gather(*(self.count_text(model, text, headers) for text in texts))
 
     async def _count_batch(
         self,
@@ -382,14 +378,12 @@ class ServerCounter:
         error: ProviderError,
         request: _CountRequest,
     ) -> None:
-        status = error.status
-        if status in NOT_FOUND_STATUSES or status == 200:
-            self._rule_out(
-                state,
-                method,
-                "did not return a count" if status == 200 else f"returned {status}",
-            )
-        elif _is_invalid_request(error):
+        status, is_too_long = error.status, isinstance(error, ContextLengthError)
+        if status == 200:
+            self._rule_out(state, method, "did not return a count")
+        elif status in NOT_FOUND_STATUSES:
+            self._rule_out(state, method, f"returned {status}")
+        elif is_too_long or status in INVALID_REQUEST_STATUSES or errors.is_invalid_request(error):
             if state.proven is None and request.is_smallest:
                 self._rule_out(state, method, f"returned {status}")
             elif state.proven is None:
@@ -410,12 +404,6 @@ class ServerCounter:
 def _text_request(model: str, text: str, headers: Mapping[str, str] | None = None) -> _CountRequest:
     # Plain text has no roles or template to reject.
     return _CountRequest({"model": model, "text": text}, model, "text", headers, is_smallest=True)
-
-
-def _is_invalid_request(error: ProviderError) -> bool:
-    if isinstance(error, ContextLengthError) or error.status in INVALID_REQUEST_STATUSES:
-        return True
-    return errors.is_invalid_request(error)
 
 
 def _describe_failure(error: ProviderError) -> str:

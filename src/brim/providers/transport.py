@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from brim.errors import (
@@ -65,6 +65,16 @@ class JsonResponse:
     """By lower-case name."""
 
 
+class SendObserver(Protocol):
+    """Follows the attempts to send a request."""
+
+    async def before_send(self) -> None:
+        """Runs immediately before an attempt is sent; nothing is sent if it raises."""
+
+    def on_failure(self, error: Exception) -> None:
+        """Runs when an attempt failed."""
+
+
 class Transport:
     """Sends requests to an endpoint; failures raise `brim.errors`, without the key.
 
@@ -102,9 +112,11 @@ class Transport:
         """Return the JSON at a path."""
         return (await self.request_json("GET", path)).body
 
-    async def post(self, path: str, body: RequestBody) -> dict[str, Any]:
+    async def post(
+        self, path: str, body: RequestBody, observer: SendObserver | None = None
+    ) -> dict[str, Any]:
         """Return the response to a request; an error with status 200 is raised too."""
-        response = await self.request_json("POST", path, body)
+        response = await self.request_json("POST", path, body, observer=observer)
         if not isinstance(response.body, dict):
             raise self._invalid(path, "JSON that is not an object", response.body)
         return response.body
@@ -118,6 +130,7 @@ class Transport:
         timeout: float | None = None,
         retries: int | None = None,
         headers: Mapping[str, str] | None = None,
+        observer: SendObserver | None = None,
     ) -> JsonResponse:
         """Return any JSON response. `timeout` limits one attempt, in addition to the endpoint's.
 
@@ -127,13 +140,13 @@ class Transport:
         async def attempt() -> JsonResponse:
             try:
                 async with asyncio.timeout(timeout) as limit:
-                    return await self._exchange(method, path, body, headers or {})
+                    return await self._exchange(method, path, body, headers or {}, observer)
             except TimeoutError as error:
                 if limit.expired() and not isinstance(error, ProviderError):
                     raise self._timed_out(timeout) from None
                 raise
 
-        return await self._retry(attempt, retries)
+        return await self._retry(attempt, retries, observer)
 
     async def open(
         self,
@@ -167,7 +180,9 @@ class Transport:
         """Whether the next request can probably be sent without connecting first."""
         return self._pool is not None and self._pool.has_idle
 
-    async def stream(self, path: str, body: RequestBody) -> Events:
+    async def stream(
+        self, path: str, body: RequestBody, observer: SendObserver | None = None
+    ) -> Events:
         """Yield the events of a streamed response as they arrive.
 
         A request that is too long raises `ContextLengthError` before anything is yielded: events
@@ -176,7 +191,9 @@ class Transport:
         one event. Closing the iterator (`contextlib.aclosing`) or cancelling its task closes the
         connection immediately.
         """
-        response, held, events = await self._retry(lambda: self._open_stream(path, body), None)
+        response, held, events = await self._retry(
+            lambda: self._open_stream(path, body, observer), None, observer
+        )
         try:
             for event in held:
                 yield event
@@ -188,25 +205,29 @@ class Transport:
             await events.aclose()
 
     async def _exchange(
-        self, method: str, path: str, body: RequestBody | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: RequestBody | None,
+        headers: Mapping[str, str],
+        observer: SendObserver | None,
     ) -> JsonResponse:
-        response = await self._open_checked(method, path, body, headers)
+        response = await self._open_checked(method, path, body, headers, observer)
         try:
             raw = await self.read_all(response)
         finally:
             response.close()
         parsed = self._parse_json(path, raw, f"a body that is not JSON ({response.content_type})")
-        if isinstance(parsed, dict):
-            error_found = errors.find_error(self.endpoint, path, parsed)
-            if error_found is not None:
-                raise error_found
+        error = errors.find_error(self.endpoint, path, parsed) if isinstance(parsed, dict) else None
+        if error is not None:
+            raise error
         return JsonResponse(parsed, response.headers)
 
     async def _open_stream(
-        self, path: str, body: RequestBody
+        self, path: str, body: RequestBody, observer: SendObserver | None
     ) -> tuple[Response, list[dict[str, Any]], Events]:
         """Open a stream and read until a context-length error is ruled out."""
-        response = await self._open_checked("POST", path, body, {})
+        response = await self._open_checked("POST", path, body, {}, observer)
         events = self._read_events(response, path)
         try:
             return response, await self._read_opening(events, response, path), events
@@ -265,14 +286,20 @@ class Transport:
         return parsed
 
     async def _open_checked(
-        self, method: str, path: str, body: RequestBody | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: RequestBody | None,
+        headers: Mapping[str, str],
+        observer: SendObserver | None,
     ) -> Response:
         """Return a response whose status is a success; raise the error of any other."""
         data = body if isinstance(body, bytes) or body is None else encode_body(body)
         sent = default_headers(self.endpoint) | dict(headers)
         if data is not None:
             sent["Content-Type"] = "application/json"
-        response = await self.open(method, path, data, encode_headers(sent))
+        state = SendState(None if observer is None else observer.before_send)
+        response = await self.open(method, path, data, encode_headers(sent), state)
         if 200 <= response.status < 300:
             return response
         try:
@@ -347,12 +374,19 @@ class Transport:
         except OSError as error:
             raise self._connection_error(error) from error
 
-    async def _retry(self, attempt: Callable[[], Awaitable[T]], retries: int | None) -> T:
+    async def _retry(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        retries: int | None,
+        observer: SendObserver | None,
+    ) -> T:
         retries = self.endpoint.retries if retries is None else retries
         for number in range(retries + 1):
             try:
                 return await attempt()
             except ProviderError as error:
+                if observer is not None:
+                    observer.on_failure(error)
                 delay = retry_delay(error, number)
                 if number == retries or delay is None:
                     raise
@@ -364,10 +398,10 @@ class Transport:
             return self._unreachable(error.__cause__)
         if isinstance(error, TimeoutError):
             return self._timed_out(None)
-        reason = f" ({error})"
+        reason = f" ({error})".removesuffix(" ()")
         return ConnectionFailedError(
             f"The connection to {self.endpoint.host} broke before the response was complete"
-            f"{reason.removesuffix(' ()')}. Try again."
+            f"{reason}. Try again."
         )
 
     def _unreachable(self, cause: BaseException | None) -> UnreachableError:

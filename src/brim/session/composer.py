@@ -158,7 +158,7 @@ class Composer:
         )
 
     def _measure(self, system: str) -> None:
-        """Set the size of the system text; another text is a new beginning."""
+        """Set the size of the system text; a different text starts a new prefix."""
         if (self.planner, system, self._state.summary) == self._measured:
             return
         if system != self._state.system:

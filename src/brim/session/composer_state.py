@@ -54,6 +54,11 @@ class CompactionUndo:
     summary: str | None
     covered: tuple[int, ...]
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CompactionUndo:
+        compacted, covered = _parse_trim(data["compacted"]), tuple(data["covered"])
+        return cls(**{**data, "compacted": compacted, "covered": covered})
+
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
@@ -224,14 +229,9 @@ class ComposerState:
             summary=data["summary"],
             covered=frozenset(data["covered"]),
             compacted=_parse_trim(data.get("compacted")),
-            undo=tuple(map(_parse_undo, data.get("before", ()))),
+            undo=tuple(map(CompactionUndo.from_dict, data.get("before", ()))),
             snapshot=snapshot,
         )
-
-
-def _parse_undo(data: Mapping[str, Any]) -> CompactionUndo:
-    compacted, covered = _parse_trim(data["compacted"]), tuple(data["covered"])
-    return CompactionUndo(**{**data, "compacted": compacted, "covered": covered})
 
 
 def _parse_trim(data: Sequence[int] | None) -> TrimRecord | None:

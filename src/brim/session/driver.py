@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from brim.errors import BudgetError, InputError, Overflow
 from brim.fitting.clip import clip
@@ -21,10 +21,11 @@ from brim.fitting.plan import Plan, Request
 from brim.fitting.policies import POLICIES, RollingSettings, resolve_policy
 from brim.fitting.profile import ModelProfile, PriceBasis
 from brim.messages import Message
+from brim.models.pricing import Price
 from brim.session import validation
 from brim.session.composer import Composer
 from brim.session.composer_state import Compaction, ComposerState
-from brim.session.ledger import Category, Ledger, check_category
+from brim.session.ledger import CallReservation, Category, Ledger, check_category
 from brim.session.reply_stream import receive_response
 from brim.session.request_builder import RequestBuilder
 from brim.session.request_log import LoggedRequest, RequestLog
@@ -33,7 +34,7 @@ from brim.session.system_prompt import SystemPrompt
 from brim.tokens import Counter
 from brim.wire import openai_chat
 from brim.wire.body_parts import copy_input, copy_json
-from brim.wire.formats import FormatName
+from brim.wire.formats import FORMATS, FormatName, find_reply_limit
 from brim.wire.notes import entry_mark
 from brim.wire.objects import plain_message
 from brim.wire.reply import Reply
@@ -71,6 +72,16 @@ class PendingRequest:
     profile: ModelProfile
     category: Category
     is_short: bool
+    reply: int
+    """The most tokens of a reply."""
+    reservation: CallReservation | None = None
+    """Reserved money, once the request is sent."""
+
+
+class _MaxUsage(TypedDict):
+    tokens: int
+    reply: int
+    price: Price | None
 
 
 class SessionDriver:
@@ -210,21 +221,28 @@ class SessionDriver:
             raise InputError(f"{', '.join(sorted(fixed))}: set by the session, not an option.")
         create_builder = partial(self._create_builder, settings)
         turns: Sequence[Mapping[str, Any]] = self.turns
-        view = self._choose_short_view(settings.short_view)
-        if view is not None:
+        wanted = None if self.prompt.instructions else settings.short_view
+        if wanted:
+            view = wanted if isinstance(wanted, ShortView) else ShortView()
             turns, builder = view.shorten(self._list_sent_turns()), create_builder()
             plan = yield from self.composer.plan_turns(turns, builder, count)
         else:
             plan, builder = yield from self.composer.compose(create_builder, count)
-        limit, build = builder.find_reply_limit(settings.options), partial(builder.build, turns)
+        limit = find_reply_limit(settings.options, builder.format)
+        build = partial(builder.build, turns)
         plan = yield from confirm_reply(plan, build, count, limit)
         body = builder.build(turns, plan)
+        reply = find_reply_limit(body, builder.format)
+        if reply is None and self.ledger.is_capped and self._has_price(plan):
+            reply = plan.budget.reply  # a longer reply could exceed the cap
+            body = {**body, builder.format.reply_keys[-1]: reply}
+        reply = reply or plan.budget.reply
+        self._pending = PendingRequest(plan, self.profile, settings.category, bool(wanted), reply)
         if self.ledger.is_capped:
-            self._check_caps(plan, builder.find_reply_limit(body) or plan.budget.reply)
-        self._pending = PendingRequest(plan, self.profile, settings.category, view is not None)
+            self.ledger.check(self.profile.name, **self._max_usage(self._pending))
         self._log_request(self._pending)
         origins = () if view is not None else builder.find_origins(plan)
-        return Request(body, plan, builder.messages_key, origins)
+        return Request(body, plan, builder.format.messages_key, origins)
 
     def _list_sent_turns(self) -> list[Turn]:
         """Return all turns but empty replies; those that are pinned by index are marked."""
@@ -243,21 +261,40 @@ class SessionDriver:
             self.profile.model,
             prompt.render(self.composer.state.system_summary),
             prompt.role,
-            settings.format or self.format,
+            FORMATS[settings.format or self.format],
             self.profile.rules(),
             self.composer.state.tools,
             self.cache_marks,
             settings.options,
         )
 
-    def _choose_short_view(self, wanted: ShortView | bool | None) -> ShortView | None:
-        if not wanted or self.prompt.instructions:
-            return None
-        return wanted if isinstance(wanted, ShortView) else ShortView()
-
-    def _check_caps(self, plan: Plan, reply: int) -> None:
+    def _has_price(self, plan: Plan) -> bool:
         price = self.profile.price_for(plan.size)
-        self.ledger.check(self.profile.name, tokens=plan.size, reply=reply, price=price)
+        return price is not None and bool(price.output)
+
+    def _max_usage(self, pending: PendingRequest) -> _MaxUsage:
+        """Return the most tokens of a request and its reply, and their price."""
+        plan, profile = pending.plan, pending.profile
+        tokens = profile.max_prompt(plan, self.composer.counter.uncertainty)
+        return {"tokens": tokens, "reply": pending.reply, "price": profile.price_for(tokens)}
+
+    def reserve(self) -> None:
+        """Reserve the most that the pending request can cost, immediately before it is sent.
+
+        Raise SpendingCapError if that exceeds a cap.
+        """
+        pending = self._pending
+        if pending is not None and pending.reservation is None:
+            name, usage = pending.profile.name, self._max_usage(pending)
+            reservation = self.ledger.reserve(name, pending.category, **usage)
+            self._pending = replace(pending, reservation=reservation)
+
+    def release(self, *, is_charged: bool) -> None:
+        """End the reservation of a failed request; charge it in full if it may have been paid."""
+        pending = self._pending
+        if pending is not None and pending.reservation is not None:
+            self._pending = replace(pending, reservation=None)
+            self.ledger.release(pending.reservation, is_charged=is_charged)
 
     def _log_request(self, pending: PendingRequest) -> None:
         plan = pending.plan
@@ -317,7 +354,7 @@ class SessionDriver:
             if rewinds == self._rewinds:
                 self._record_reply(reply, pending, is_complete=is_complete)
             elif pending is not None:  # the request was rewound, but it was paid for
-                self._record_cost(reply, pending.profile, pending.category, pending.plan.size)
+                self._record_cost(reply, pending)
             if on_reply is not None:
                 on_reply(reply)
 
@@ -333,7 +370,7 @@ class SessionDriver:
                 self._pending = None
                 if reply.usage is not None and reply.usage.input and not pending.is_short:
                     self.composer.record_report(pending.plan, reply.usage.input)
-                self._record_cost(reply, pending.profile, pending.category, pending.plan.size)
+                self._record_cost(reply, pending)
 
     def _append_reply(self, reply: Reply, *, is_complete: bool) -> None:
         message = copy_json(reply.message)
@@ -354,10 +391,19 @@ class SessionDriver:
         profile = replace(self.profile, price_basis=price_basis)
         if model != (profile.model or ""):
             profile = replace(profile, model=model, price=None, called=None)
-        self._record_cost(reply, profile, category, counted)
+        self._record_usage(reply, profile, category, counted)
 
-    def _record_cost(
-        self, reply: Reply, profile: ModelProfile, category: Category, counted: int
+    def _record_cost(self, reply: Reply, pending: PendingRequest) -> None:
+        profile, size = pending.profile, pending.plan.size
+        self._record_usage(reply, profile, pending.category, size, pending.reservation)
+
+    def _record_usage(
+        self,
+        reply: Reply,
+        profile: ModelProfile,
+        category: Category,
+        counted: int,
+        reservation: CallReservation | None = None,
     ) -> None:
         output = profile.counter().message(openai_chat.read_message(reply.message, 0))
         self.warnings += self.ledger.record(
@@ -368,6 +414,7 @@ class SessionDriver:
             counted_output=output if reply.usage is None else 0,
             price=profile.price_for(counted),
             cost=reply.cost,
+            reservation=reservation,
         )
 
     def handle_context_length_error(self, overflow: Overflow) -> None:

@@ -7,10 +7,10 @@ total is shown as *at least*.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Protocol, get_args
 
 from brim.errors import InputError, SpendingCapError
 from brim.models.pricing import Price, SpendingTotal, Usage, compute_max_cost, format_dollars
@@ -55,6 +55,32 @@ class SpendingLimits:
             _parse_limit(name, getattr(self, name))
 
 
+class SpendingStore(Protocol):
+    """Records the calls of all sessions, and reserves what a call can cost before it is sent.
+
+    Amounts that are reserved count as spent today.
+    """
+
+    def reserve(self, model: str, category: str, most: SpendingTotal) -> int:
+        """Reserve the most that a call can cost; return the number of the reservation."""
+
+    def record(
+        self, model: str, category: str, call: SpendingTotal | None, reservation: int | None
+    ) -> None:
+        """Record a call in place of its reservation; without a call, only release that."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallReservation:
+    """The most that a call can cost, from the moment before it is sent until it is recorded."""
+
+    model: str
+    category: str
+    most: SpendingTotal
+    number: int | None = None
+    """Its number in the store; None if it is not stored."""
+
+
 class Ledger:
     """Usage and cost of one session by model and category, with warnings and caps."""
 
@@ -64,8 +90,7 @@ class Ledger:
         self.warn_at_tokens = _parse_limit("warn_at_tokens", limits.warn_at_tokens)
         self.cap_at_dollars = _parse_limit("cap_at_dollars", limits.cap_at_dollars)
         self.daily_cap: DailyCap | None = None
-        self.on_record: Callable[[str, str, SpendingTotal], None] | None = None
-        """Called with the model, the category and the call for each recorded call."""
+        self.store: SpendingStore | None = None
         self.reset()
 
     @property
@@ -117,6 +142,7 @@ class Ledger:
         counted_output: int = 0,
         price: Price | None,
         cost: Decimal | None = None,
+        reservation: CallReservation | None = None,
     ) -> list[str]:
         """Record one call, and return the warnings that are due; each is given once.
 
@@ -128,10 +154,39 @@ class Ledger:
         if cost is None or not cost.is_finite() or cost < 0:
             cost = cost_of(used, price)
         call = SpendingTotal(1, used, cost or Decimal(0), counted, cost is None, usage is None)
-        self._totals[model, category] = self._totals.get((model, category), SpendingTotal()) + call
-        if self.on_record is not None:
-            self.on_record(model, category, call)
+        self.add(model, category, call)
+        if self.store is not None:
+            number = None if reservation is None else reservation.number
+            self.store.record(model, category, call, number)
         return self._warnings()
+
+    def add(self, model: str, category: str, call: SpendingTotal) -> None:
+        """Add a call that is recorded already to the totals."""
+        self._totals[model, category] = self._totals.get((model, category), SpendingTotal()) + call
+
+    def reserve(
+        self, model: str, category: str, *, tokens: int, reply: int, price: Price | None
+    ) -> CallReservation:
+        """Reserve the most that a call can cost; raise SpendingCapError if that exceeds a cap."""
+        self.check(model, tokens=tokens, reply=reply, price=price)
+        cost, usage = compute_max_cost(tokens, reply, price), Usage(tokens, output=reply)
+        most = SpendingTotal(1, usage, cost or Decimal(0), tokens, cost is None, estimated=True)
+        made = CallReservation(model, category, most)
+        if self.store is None or cost == 0:
+            return made
+        made = replace(made, number=self.store.reserve(model, category, most))
+        if self.daily_cap is not None and cost and self.daily_cap.spent() > self.daily_cap.dollars:
+            self.release(made, is_charged=False)  # another session was faster
+            self.check(model, tokens=tokens, reply=reply, price=price)
+        return made
+
+    def release(self, reservation: CallReservation, *, is_charged: bool) -> None:
+        """End a reservation without a reply: in full if the call may have been charged."""
+        call = reservation.most if is_charged else None
+        if call is not None:
+            self.add(reservation.model, reservation.category, call)
+        if self.store is not None:
+            self.store.record(reservation.model, reservation.category, call, reservation.number)
 
     def _warnings(self) -> list[str]:
         total = self.total
@@ -213,7 +268,11 @@ class Ledger:
         if len(self._totals) > 1:
             rows.append(format_spending_cells("total", "", self.total))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(_pad_cell, row, widths, range(len(row)))).rstrip() for row in rows]
+        cells = [zip(row, "<<>>>>>", widths, strict=True) for row in rows]
+        lines = [
+            "  ".join(f"{text:{side}{width}}" for text, side, width in row).rstrip()
+            for row in cells
+        ]
         if not self._totals:
             lines = ["no calls yet"]
         if tokens is not None:
@@ -275,7 +334,3 @@ def format_spending_cells(model: str, category: str, total: SpendingTotal) -> tu
     completion = f"{usage.output:,}" + (" (estimated)" if total.estimated else "")
     cached, cost = f"{usage.cached:,}", total.format_cost(places=6)
     return model, category, f"{total.calls:,}", prompt, cached, completion, cost
-
-
-def _pad_cell(cell: str, width: int, column: int) -> str:
-    return cell.ljust(width) if column < 2 else cell.rjust(width)

@@ -84,7 +84,7 @@ def create_like(full: Planner, state: ComposerState, turns: Turns, system: str) 
     """Return a planner of other turns, with the counter and budget of the full one."""
     planner = Planner(full.counter, full.budget, state.policy, state.tools or ())
     _set_system_size(planner, state, system)
-    planner.extend(_read_turns(turns))
+    feed(planner, turns)
     return planner
 
 
@@ -119,7 +119,8 @@ def _summary_room(state: ComposerState, budget: Budget) -> int:
 
 def feed(planner: Planner, turns: Turns, trim: TrimRecord | None = None) -> None:
     """Give a planner all turns, and repeat a trim at its place among them."""
-    views, trimmed = _read_turns(turns), 0
+    views = [openai_chat.read_message(turn, index) for index, turn in enumerate(turns)]
+    trimmed = 0
     if trim is not None:
         trimmed, limit, mark, _ = trim
         planner.extend(views[:trimmed])
@@ -133,7 +134,3 @@ def trim_to_mark(planner: Planner, mark: int, limit: int | None = None) -> Plan:
         return planner.compact(mark, limit)
     except ContextOverflowError as error:
         return get_overflow_plan(error)
-
-
-def _read_turns(turns: Turns) -> list[Message]:
-    return [openai_chat.read_message(turn, index) for index, turn in enumerate(turns)]

@@ -32,17 +32,13 @@ def receive_response(response: Any, record: RecordReply, plan: Plan | None) -> A
     """Record a response and return its reply, or return a stream that records it at the end."""
     if isinstance(response, AsyncIterable):
         return AsyncReplyStream(response, record, plan)
-    if isinstance(response, Iterable) and _is_stream(response):
+    # JSON and response objects are iterable too.
+    is_whole = isinstance(response, Mapping | str | bytes) or hasattr(response, "model_dump")
+    if isinstance(response, Iterable) and not is_whole:
         return ReplyStream(response, record, plan)
     reply = response if isinstance(response, Reply) else parse_reply(response)
     record(reply, True)
     return reply
-
-
-def _is_stream(response: object) -> bool:
-    """Return whether an iterable is a stream, not JSON or a response object."""
-    is_whole = isinstance(response, Mapping | str | bytes) or hasattr(response, "model_dump")
-    return not is_whole
 
 
 class ResponseModel(Protocol):

@@ -12,10 +12,7 @@ from brim.wire.body_parts import copy_json
 from brim.wire.formats import (
     ANTHROPIC,
     CHAT,
-    FORMATS,
     BodyFormat,
-    FormatName,
-    find_reply_limit,
     lower_reply_limit,
 )
 from brim.wire.reply_parser import NATIVE_FIELDS
@@ -30,62 +27,41 @@ class RequestBuilder:
     model: str | None
     system: str = ""
     system_role: str = "system"
-    format: FormatName = "openai"
+    format: BodyFormat = CHAT
     rules: TemplateRules = PERMISSIVE
     tools: Sequence[Mapping[str, Any]] | None = None
     cache_marks: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def _body_format(self) -> BodyFormat:
-        return FORMATS[self.format]
-
-    @property
-    def messages_key(self) -> str:
-        return self._body_format.messages_key
 
     def build(self, turns: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
         """Return the body: the planned turns in the provider's format, adapted to its template.
 
         It shares no objects with the history, so callers may change it.
         """
-        keep = () if self._body_format is CHAT else NATIVE_FIELDS
+        keep = () if self.format is CHAT else NATIVE_FIELDS
         messages = openai_chat.apply_to_messages(turns, plan, keep)
         if self.system:
             messages.insert(0, {"role": self.system_role, "content": self.system})
-        shaped = apply_template(messages, self.rules)
-        body = copy_json(self._build(shaped, plan))
-        limited = lower_reply_limit(body, self._body_format, plan.reply_room, plan.budget.reply)
-        return dict(limited)
+        shaped, reply = apply_template(messages, self.rules), plan.budget.reply
+        body = self.format.build(
+            shaped, model=self.model, reply=reply, tools=self.tools, options=self.options
+        )
+        if self.cache_marks and self.format is ANTHROPIC:
+            body = _add_cache_marks(body, shaped, count_since_trim(plan))
+        return dict(lower_reply_limit(copy_json(body), self.format, plan.reply_room, reply))
 
     def find_origins(self, plan: Plan) -> Sequence[tuple[int | None, bool]]:
         """Return the turn of each message and whether it changed; nothing if they are converted."""
-        if self._body_format is not CHAT or not self.rules.free:
+        if self.format is not CHAT or not self.rules.free:
             return ()
         system = [(None, True)] if self.system else []
         return [*system, *compare_chat_messages(plan)]
 
-    def find_reply_limit(self, body: Mapping[str, Any]) -> int | None:
-        """Return the reply limit of a body, or None if it has none."""
-        return find_reply_limit(body, self._body_format)
-
-    def _build(self, messages: Sequence[Mapping[str, Any]], plan: Plan) -> dict[str, Any]:
-        body = self._body_format.build(
-            messages,
-            model=self.model,
-            reply=plan.budget.reply,
-            tools=self.tools,
-            options=self.options,
-        )
-        if self.cache_marks and self._body_format is ANTHROPIC:
-            body = _add_cache_marks(body, messages, plan)
-        return body
-
 
 def _add_cache_marks(
-    body: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], plan: Plan
+    body: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], since: int | None
 ) -> dict[str, Any]:
-    since = count_since_trim(plan)
+    """Mark a body for the provider's cache; `since` messages came after the last trim."""
     last = None if since is None else len(messages) - 1 - since
     boundary = None if last is None else to_anthropic.find_message_index(messages, last)
     return to_anthropic.add_cache_marks(body, boundary)

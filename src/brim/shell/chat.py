@@ -75,7 +75,7 @@ def _clip_message(shell: Shell, before: int, message: str) -> None:
     shell.conversation.add_output(message, path)
     shell.conversation.add_message(PASTED)
     where = f"; all of it is in {path}" if path else ""
-    shell.screen.notice(f"your message does not fit, so that it is sent clipped{where}")
+    shell.screen.notice(f"your message does not fit, so it is sent clipped{where}")
 
 
 def ask_again(shell: Shell) -> bool:

@@ -16,12 +16,20 @@ from brim.session.composer_state import Compaction
 from brim.session.driver import SessionDriver
 from brim.session.session import Session, get_driver
 from brim.session.summaries import Summarizer, run_with_summarizer
-from brim.storage import ConversationEvent, ConversationState, ConversationStore, replay_events
+from brim.storage import (
+    ConversationEvent,
+    ConversationState,
+    ConversationStore,
+    SpendAccount,
+    replay_events,
+)
 
 NO_RESULT: Final = "[brim] No result: the shell ended before the call finished."
 KILLED: Final = "$ {command}\n[brim] No output: the shell was killed while this ran."
 FROM_BRIM: Final = "_brim"
 """Marks a user turn that brim itself wrote in goal mode."""
+RECORDED: Final = "recorded"
+"""Field of the saved state: the last call that its ledger contains."""
 INCOMPLETE: Final = "_cut"
 """Marks a reply that was interrupted together with its shell."""
 
@@ -35,6 +43,10 @@ class SavedConversation:
     name: str
     saved_turns: int = 0
     """Number of turns that are on disk."""
+    account: SpendAccount | None = None
+    """Where its calls are recorded."""
+    recorded: int = 0
+    """The number of the last call in the account that the saved ledger contains."""
 
     @property
     def driver(self) -> SessionDriver:
@@ -89,8 +101,16 @@ class SavedConversation:
             ConversationEvent.turn(place, turn)
             for place, turn in enumerate(turns, self.saved_turns)
         ]
-        self.log.record(self.name, [*new, *events], self.driver.to_dict())
+        if self.account is not None:
+            self.recorded = self.account.last
+        state = {**self.driver.to_dict(), RECORDED: self.recorded}
+        self.log.record(self.name, [*new, *events], state)
         self.saved_turns += len(turns)
+
+    def charge_to(self, account: SpendAccount) -> None:
+        """Record calls in this account, and add those that a killed shell did not save."""
+        account.restore(self.session.ledger, self.recorded)
+        self.account = account
 
     def record(self, kind: str, **data: Any) -> None:
         """Record an event that does not change the session."""
@@ -134,6 +154,8 @@ class SavedConversation:
         self.session.reset()
         self.log.unlock(self.name)
         self.name, self.saved_turns = name, 0
+        if self.account is not None:
+            self.account.session = name
         self.save()
 
     # Compaction
@@ -168,6 +190,7 @@ def resume_conversation(
             session.append(turn)
         get_driver(session).outputs = tuple(found.pending_outputs)
     conversation = SavedConversation(session, log, name, len(session))
+    conversation.recorded = (state or {}).get(RECORDED, 0)
     _repair(conversation, draft)
     if found.running is not None:
         conversation.add_output(KILLED.format(command=found.running))

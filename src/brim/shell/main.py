@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 
-from brim.config import LoadedConfig
+from brim.config import LoadedConfig, open_private
 from brim.errors import BrimError
 from brim.shell import commands
 from brim.shell.chat import ask
@@ -36,7 +35,14 @@ from brim.shell.session_setup import (
 )
 from brim.shell.state import Approvals, Secrets, Shell, ShellStorage, StartOptions
 from brim.shell.terminal import UserShell
-from brim.storage import ConversationStore, Database, FactStore, SpendLog, state_folder
+from brim.storage import (
+    ConversationStore,
+    Database,
+    FactStore,
+    SpendLog,
+    presume_abandoned,
+    state_folder,
+)
 
 HISTORY: Final = "history"
 ERROR_LOG: Final = "errors.log"
@@ -64,7 +70,8 @@ def open_shell(options: StartOptions, loaded: LoadedConfig, environment: Mapping
         screen.ask_with(prompt.ask)
         _greet(shell)
         run_prompt(shell, prompt, state.refresh_names)
-        _say_goodbye(shell)
+        if len(shell.session):
+            screen.notice(f"continue with `brim resume {shell.conversation.name}`")
     return True
 
 
@@ -84,6 +91,7 @@ def build_shell(
     stack.callback(database.close)
     storage = ShellStorage(ConversationStore(database), FactStore(database), SpendLog(database))
     log = storage.conversations
+    presume_abandoned(storage.spending, log)
     saved = find_saved(log, options.resume, folder)
     models = _choose_models(
         options, loaded, environment, screen, log.find(saved).model if saved else None
@@ -202,11 +210,6 @@ def _greet(shell: Shell) -> None:
     shell.screen.notice(f"{shell.conversation.name}: {turns} turns{problem}{retry}")
 
 
-def _say_goodbye(shell: Shell) -> None:
-    if len(shell.session):
-        shell.screen.notice(f"continue with `brim resume {shell.conversation.name}`")
-
-
 # Lines
 
 
@@ -275,7 +278,7 @@ def _dispatch(shell: Shell, line: Classification) -> bool:
 def _write_traceback(shell: Shell) -> str:
     path = shell.storage.conversations.folder / ERROR_LOG
     try:
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a") as file:
+        with open(path, "a", opener=open_private) as file:
             traceback.print_exc(file=file)
     except OSError:
         return "no log: it cannot be written"

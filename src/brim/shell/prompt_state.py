@@ -16,7 +16,7 @@ from brim.config import home_as_tilde
 from brim.shell import commands
 from brim.shell.input.classify import Classification, KnownNames, classify
 from brim.shell.input.completer import ProgramNames
-from brim.shell.render.status import TEMPLATE, Status, check_template, render_status
+from brim.shell.render.status import TEMPLATE, Status, parse_template, render_status
 from brim.shell.state import Shell
 from brim.shell.terminal.dialects import SH_NAMES
 from brim.tokens import Counter
@@ -33,12 +33,16 @@ class PromptState:
         self._shell = shell
         self._programs = ProgramNames(lambda: shell.environment.get("PATH", ""))
         self._names = BUILTINS
-        self._known = KnownNames(self._is_command, self._exists, frozenset(commands.names()))
+        self._known = KnownNames(
+            lambda name: name in self._names or self._programs.is_command(name),
+            self._exists,
+            frozenset(commands.names()),
+        )
         self._last: tuple[str, Classification] | None = None
         self._size: tuple[object, tuple[int, int, bool]] | None = None
         self._has_counted = False
         self._template = shell.config.shell.status or TEMPLATE
-        check_template(self._template)  # report a wrong template at the start
+        parse_template(self._template)  # report a wrong template at the start
 
     def refresh_names(self) -> None:
         """Start asking the user's shell what it can run; a command may have changed that."""
@@ -69,9 +73,6 @@ class PromptState:
     def names(self) -> frozenset[str]:
         """Return the names of everything that can be run."""
         return self._programs() | self._names
-
-    def _is_command(self, name: str) -> bool:
-        return name in self._names or self._programs.is_command(name)
 
     def _exists(self, path: str) -> bool:
         try:

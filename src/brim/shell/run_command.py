@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from contextlib import suppress
 from itertools import count
-from pathlib import Path
 from typing import Final
 
-from brim.config import home_as_tilde
+from brim.config import home_as_tilde, open_private
 from brim.errors import StoreError
 from brim.session.session import OUTPUT_SHARE
 from brim.shell.sandbox import Sandbox
@@ -31,7 +29,7 @@ def run(
         shell.screen.typeahead.take()
     name = shell.conversation.name
     shell.terminal.spill = shell.storage.conversations.outputs_folder(name)
-    result = _run_recorded(shell, _wrap(shell, command, sandbox) if sandbox else command, command)
+    result = _run_recorded(shell, command, sandbox)
     shell.screen.typeahead.add(shell.terminal.typed)
     if result.has_ended:
         shell.screen.notice(
@@ -42,7 +40,8 @@ def run(
         shell.screen.notice(f"exit code {result.code}")
     shell.secrets.refresh()
     ending = SHELL_ENDED if result.has_ended else _format_code(result.code)
-    masked = shell.secrets.mask(_format_output(command, result.output.strip("\n"), ending))
+    output = result.output.strip("\n") or NO_OUTPUT
+    masked = shell.secrets.mask(f"$ {command}\n{output}{ending}")
     if masked.found:
         shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
     shell.conversation.add_output(masked.text, _save_long_output(shell, masked.text, result))
@@ -54,28 +53,20 @@ def run(
     return result
 
 
-def _run_recorded(shell: Shell, line: str, command: str) -> CommandResult:
-    """Run a line; if brim is killed meanwhile, the resumed conversation has its command."""
-    recorded = shell.secrets.mask(command).text
+def _run_recorded(shell: Shell, command: str, sandbox: Sandbox | None) -> CommandResult:
+    """Run a command; if brim is killed meanwhile, the resumed conversation has it."""
+    terminal, recorded, line = shell.terminal, shell.secrets.mask(command).text, command
+    if sandbox is not None:
+        arguments, hidden = [terminal.program, "-c", command], shell.secrets.variables()
+        line = shlex.join(sandbox.wrap(arguments, terminal.folder, hidden))
     with suppress(StoreError):  # on a full disk, commands still run
         shell.record("started", command=recorded)
     try:
-        return shell.terminal.run(line)
+        return terminal.run(line)
     except BaseException:
         with suppress(StoreError):
             shell.record("failed", command=recorded)
         raise
-
-
-def _wrap(shell: Shell, command: str, sandbox: Sandbox) -> str:
-    terminal = shell.terminal
-    arguments = [terminal.program, "-c", command]
-    return shlex.join(sandbox.wrap(arguments, terminal.folder, shell.secrets.variables()))
-
-
-def _format_output(command: str, output: str, ending: str) -> str:
-    """Return what the model is sent about a command."""
-    return f"$ {command}\n{output or NO_OUTPUT}{ending}"
 
 
 def _format_code(code: int | None) -> str:
@@ -99,21 +90,10 @@ def save_text(shell: Shell, text: str) -> str | None:
     try:
         for path in (folder.parent, folder):  # mkdir applies the mode to the last component only
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return home_as_tilde(_write_output(folder, text))
+        path = next(path for n in count(1) if not (path := folder / f"{n}.txt").exists())
+        with open(path, "x", encoding="utf-8", errors="replace", opener=open_private) as file:
+            file.write(text)
+        return home_as_tilde(path)
     except OSError as error:
         shell.screen.warn(f"the whole text could not be saved: {error.strerror}")
         return None
-
-
-def _write_output(folder: Path, text: str) -> Path:
-    """Write the text to a new file in the folder."""
-    for number in count(1):
-        path = folder / f"{number}.txt"
-        try:
-            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        except FileExistsError:
-            continue
-        with os.fdopen(file, "w", encoding="utf-8", errors="replace") as opened:
-            opened.write(text)
-        break
-    return path

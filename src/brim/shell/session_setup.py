@@ -179,13 +179,13 @@ def switch_conversation(shell: Shell, name: str) -> None:
 
 
 def attach_session(shell: Shell) -> None:
-    """Give a session what is not saved with it: the ledger's store, facts, the system prompt."""
+    """Give a session what is not saved with it: its account, facts, the system prompt."""
     session = shell.session
     for warning in session.warnings:  # of a resumed conversation: given in an earlier run
         shell.notices.is_new(warning)
     project = str(shell.project.root or shell.home)
-    cap = shell.config.cost.cap_per_day_dollars
-    shell.storage.spending.follow(session, project, cap, lambda: shell.conversation.name)
+    cap, name = shell.config.cost.cap_per_day_dollars, shell.conversation.name
+    shell.conversation.charge_to(shell.storage.spending.follow(session, project, cap, name))
     session.trim = shell.storage.facts.setting(FITTING_CHOICE, True)
     # A shell that was killed in goal mode must not continue by itself.
     shell.goal = shell.driver.prompt.instructions = None

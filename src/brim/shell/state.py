@@ -160,10 +160,6 @@ class ShownNotices:
         self._warnings.clear()
 
 
-def _classify_as_language(line: str) -> Classification:
-    return Classification("language", line, "no classifier")
-
-
 @dataclass(slots=True)
 class Shell:
     """A running shell."""
@@ -185,7 +181,7 @@ class Shell:
     input: NextInput = field(default_factory=NextInput)
     notices: ShownNotices = field(default_factory=ShownNotices)
     background: Background = field(default_factory=Background)
-    classify: Callable[[str], Classification] = _classify_as_language
+    classify: Callable[[str], Classification] = lambda line: Classification("language", line, "")
     route: Route = field(default_factory=Route)
     """The route of the last message."""
     memory: tuple[Fact, ...] = ()

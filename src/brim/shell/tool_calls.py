@@ -35,7 +35,8 @@ def answer_calls(shell: Shell, calls: Sequence[Call], *, autonomous: bool = Fals
         if masked.found:
             shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
         shell.conversation.add_result(call.id, masked.text)
-        _show_result(shell, result)
+        style = "dim red" if result.is_error else "dim"
+        shell.screen.show(Text(f"  → {_shorten(result.text)}", style=style))
     return not stopped
 
 
@@ -44,22 +45,16 @@ def _run_call(shell: Shell, call: Call, *, autonomous: bool) -> ToolResult:
     tool = next((tool for tool in servers.tools if tool.offered == call.name), None)
     if tool is None:
         return ToolResult(f"[brim] There is no tool {call.name}.", is_error=True)
-    arguments = _parse_arguments(call)
-    if arguments is None:
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
         return ToolResult("[brim] The arguments are not a JSON object.", is_error=True)
     if not _is_approved(shell, tool, arguments, autonomous=autonomous):
         return SKIPPED
     with shell.screen.waiting(f"{tool.name} …"):
         return servers.call(call.name, arguments)
-
-
-def _parse_arguments(call: Call) -> dict[str, Any] | None:
-    """Return the arguments; None if they are not a JSON object."""
-    try:
-        arguments = json.loads(call.arguments or "{}")
-    except ValueError:
-        return None
-    return arguments if isinstance(arguments, dict) else None
 
 
 def _is_approved(
@@ -124,11 +119,6 @@ def _show_call(shell: Shell, tool: Tool, arguments: str, dangers: Sequence[str])
     shell.screen.show(Text.assemble(("⚙ ", "dim"), (name, style), (arguments, "dim")))
     for danger in dangers:
         shell.screen.show(Text.assemble(("  ⚠ ", "red"), sanitize(danger)))
-
-
-def _show_result(shell: Shell, result: ToolResult) -> None:
-    style = "dim red" if result.is_error else "dim"
-    shell.screen.show(Text(f"  → {_shorten(result.text)}", style=style))
 
 
 def _shorten(text: str) -> str:

@@ -22,7 +22,7 @@ from brim.storage.conversations import (
 )
 from brim.storage.database import Database
 from brim.storage.facts import FactStore
-from brim.storage.spend_log import SpendLog
+from brim.storage.spend_log import SpendAccount, SpendLog, lock_single, presume_abandoned
 
 __all__ = [
     "ConversationEvent",
@@ -31,7 +31,10 @@ __all__ = [
     "ConversationStore",
     "Database",
     "FactStore",
+    "SpendAccount",
     "SpendLog",
+    "lock_single",
+    "presume_abandoned",
     "replay_events",
     "state_folder",
 ]

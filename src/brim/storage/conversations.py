@@ -33,6 +33,8 @@ TITLE_LENGTH: Final = 72
 """Characters of the first message that are used as the title."""
 OUTPUTS: Final = "outputs"
 LOCKS: Final = "locks"
+SINGLE: Final = "ask-"
+"""Start of the names of sessions that are not saved, whose lock files are temporary."""
 _COLUMNS: Final = "id, folder, model, title, created, updated, turns"
 
 
@@ -258,6 +260,8 @@ class ConversationStore:
 
     def unlock(self, name: str) -> None:
         if (lock := self._locks.pop(name, None)) is not None:
+            if name.startswith(SINGLE):
+                self._lock_file(name).unlink(missing_ok=True)
             os.close(lock)
 
     def _lock_file(self, name: str) -> Path:

@@ -91,6 +91,7 @@ def run_script(base: sqlite3.Connection, package: str, file: str) -> None:
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     partial(run_script, package="brim.storage", file="schema.sql"),
+    partial(run_script, package="brim.storage", file="schema_2.sql"),
 )
 
 

@@ -227,26 +227,10 @@ class _ResponsesFormat(ReplyFormat):
             empty: Body = {"content": []} if is_text else {"arguments": ""}
             begun = {**item, **empty, "status": "in_progress"}
             yield {"type": "response.output_item.added", "output_index": place, "item": begun}
-            for event in self._iter_text_events(item) if is_text else self._iter_call_events(item):
+            for event in (_iter_text_events if is_text else _iter_call_events)(item):
                 yield {**event, "item_id": item["id"], "output_index": place}
             yield {"type": "response.output_item.done", "output_index": place, "item": item}
         yield {"type": f"response.{response['status']}", "response": response}
-
-    def _iter_text_events(self, item: Body) -> Iterator[Fields]:
-        (part,) = item["content"]
-        empty = {**part, "text": ""}
-        yield {"type": "response.content_part.added", "content_index": 0, "part": empty}
-        for word in split_words(part["text"]):
-            delta = {"content_index": 0, "delta": word, "logprobs": []}
-            yield {"type": "response.output_text.delta", **delta}
-        done = {"content_index": 0, "text": part["text"], "logprobs": []}
-        yield {"type": "response.output_text.done", **done}
-        yield {"type": "response.content_part.done", "content_index": 0, "part": part}
-
-    def _iter_call_events(self, item: Body) -> Iterator[Fields]:
-        arguments = item["arguments"]
-        yield {"type": "response.function_call_arguments.delta", "delta": arguments}
-        yield {"type": "response.function_call_arguments.done", "arguments": arguments}
 
     def _start_response(self, response: Body) -> Fields:
         """Return a response without content, as it is at its start."""
@@ -254,11 +238,8 @@ class _ResponsesFormat(ReplyFormat):
         return {**response, "status": "in_progress", **empty}
 
     def build_error_event(self, response: Body, error: Body) -> str:
-        code = error.get("code")
-        failure = {
-            "code": code if isinstance(code, str) else error.get("type"),
-            "message": error.get("message"),
-        }
+        code = error["code"] if isinstance(error.get("code"), str) else error.get("type")
+        failure = {"code": code, "message": error.get("message")}
         response = self._start_response(response) | {"status": "failed", "error": failure}
         event = {"type": "response.failed", "response": response}
         return _format_event({**event, "sequence_number": self.events_before_reply})
@@ -273,6 +254,22 @@ class _ResponsesFormat(ReplyFormat):
             "param": "input",
             "code": "context_length_exceeded",
         }
+
+
+def _iter_text_events(item: Body) -> Iterator[Fields]:
+    (part,) = item["content"]
+    empty, place = {**part, "text": ""}, {"content_index": 0}
+    yield {"type": "response.content_part.added", **place, "part": empty}
+    for word in split_words(part["text"]):
+        yield {"type": "response.output_text.delta", **place, "delta": word, "logprobs": []}
+    yield {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []}
+    yield {"type": "response.content_part.done", **place, "part": part}
+
+
+def _iter_call_events(item: Body) -> Iterator[Fields]:
+    arguments = item["arguments"]
+    yield {"type": "response.function_call_arguments.delta", "delta": arguments}
+    yield {"type": "response.function_call_arguments.done", "arguments": arguments}
 
 
 REPLY_FORMATS: Final[Mapping[FormatName, ReplyFormat]] = {

@@ -110,7 +110,7 @@ class ScriptedServer:
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def __enter__(self) -> Self:
-        self._server.start()
+        self._server.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -188,11 +188,8 @@ class _HTTPServer(ThreadingHTTPServer):
         self.provider = provider
         self.is_stopped = threading.Event()
         self._sockets: set[socket.socket] = set()
-        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self.thread = threading.Thread(target=self._accept, daemon=True)
         super().__init__(("127.0.0.1", 0), _Handler)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def _accept(self) -> None:
         while not self.is_stopped.is_set():
@@ -211,7 +208,7 @@ class _HTTPServer(ThreadingHTTPServer):
         """Close every connection and end its thread."""
         self.is_stopped.set()
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.server_port)):
-            self._thread.join()  # it waits for a connection
+            self.thread.join()  # it waits for a connection
         for each in self._sockets:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -282,7 +279,10 @@ class _Handler(BaseHTTPRequestHandler):
             elif reply.in_stream and is_streamed:
                 self._stream(stream_error(request, reply, self.server.provider.model), TextReply())
             else:
-                self._send_error_reply(request, reply)
+                error = find_reply_format(request.path).build_error_body(reply.error_object)
+                after = reply.retry_after
+                wait = {} if after is None else {"Retry-After": f"{after:g}"}
+                self._send(reply.status, error if reply.raw is None else reply.raw, wait)
         except OSError:
             self.server.provider.abandoned.append(request)
             self.close_connection = True
@@ -292,25 +292,15 @@ class _Handler(BaseHTTPRequestHandler):
         name, usage = make_reply_id(request, reply), provider.usage(request, reply)
         response = reply_format.build_response(reply, name, provider.model, usage)
         if is_streamed:
-            self._stream(
-                reply_format.iter_events(response, request.body),
-                reply,
-                reply_format.events_before_hold,
-            )
+            events = reply_format.iter_events(response, request.body)
+            self._stream(events, reply, reply_format.events_before_hold)
         else:
             self._send(200, response, cut=reply.cut_after is not None)
 
-    def _send_error_reply(self, request: ReceivedRequest, reply: ErrorReply) -> None:
-        wait = {} if reply.retry_after is None else {"Retry-After": f"{reply.retry_after:g}"}
-        error = find_reply_format(request.path).build_error_body(reply.error_object)
-        self._send(reply.status, error if reply.raw is None else reply.raw, wait)
-
     def _send_error(self, status: int, message: str) -> None:
         """Send an error that the clients of all formats can read."""
-        self._send(
-            status,
-            REPLY_FORMATS["anthropic"].build_error_body(ErrorReply(message=message).error_object),
-        )
+        error = ErrorReply(message=message).error_object
+        self._send(status, REPLY_FORMATS["anthropic"].build_error_body(error))
 
     def _send(
         self, status: int, response: Any, headers: Body | None = None, *, cut: bool = False

@@ -7,6 +7,7 @@ trim drops some of them, the message is rebuilt from the remaining blocks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter, is_
 from typing import Any, Final
 
@@ -283,21 +284,19 @@ def _keep_as_text(thinking: Sequence[str], words: Sequence[str]) -> list[str]:
 # Writing
 
 
+@dataclass(slots=True)
 class _BodyWriter:
     """Writes the messages that are sent according to a plan."""
 
-    def __init__(
-        self, source: _Source, turns: Sequence[TurnSpan], leading: int, private: bool
-    ) -> None:
-        self._source = source
-        self._turns = turns
-        self._leading = leading
-        self._private = private
-        """Whether any message may have reserved fields."""
-        self._written: dict[int, dict[int, Block | None]] = {}
-        """Per changed message: the new block, or None if it is dropped, by block index."""
-        self._notes: dict[Position, Block] = {}
-        """Notes between messages, by the block that they precede."""
+    _source: _Source
+    _turns: Sequence[TurnSpan]
+    _leading: int
+    _private: bool
+    """Whether any message may have reserved fields."""
+    _written: dict[int, dict[int, Block | None]] = field(default_factory=dict)
+    """Per changed message: the new block, or None if it is dropped, by block index."""
+    _notes: dict[Position, Block] = field(default_factory=dict)
+    """Notes between messages, by the block that they precede."""
 
     def messages(self, plan: PlanView) -> tuple[list[Block], list[int | None]]:
         """Return the messages, and the index of the input of each, None for a note."""

@@ -191,6 +191,21 @@ def test_a_request_can_be_opened_and_closed_by_keyboard(visit: OpenTab) -> None:
         expect(dialog).to_be_visible()
 
 
+def test_closing_a_request_changes_the_url_immediately(visit: OpenTab) -> None:
+    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+        request = ask(server, CHAT, "hi").headers["brim-request-id"]
+        page = visit(server, f"#requests/{request}").page
+        dialog = page.get_by_role("dialog", name="scripted")
+        expect(dialog).to_be_visible()
+        expect(dialog.get_by_role("button", name="Close")).to_be_focused()
+        within_one_frame = (
+            "button => { button.click(); const at = location.hash; history.back(); return at; }"
+        )
+        assert dialog.get_by_role("button").evaluate(within_one_frame) == "#requests"
+        expect(page).to_have_url(re.compile(f"#requests/{request}$"))
+        expect(dialog).to_be_visible()
+
+
 def test_a_plan_is_shown_as_chart_and_table_without_content(
     visit: OpenTab,
 ) -> None:

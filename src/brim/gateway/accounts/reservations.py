@@ -27,6 +27,7 @@ from brim.gateway.accounts.caps import (
     Unit,
     key_scope,
     project_scope,
+    reset_time,
     to_dollars,
 )
 from brim.models.pricing import SpendingRow, SpendingTotal, Usage
@@ -101,6 +102,11 @@ class Reservation(NamedTuple):
     def names(self) -> tuple[str, str, str, str, str]:
         """Key, name of the key, project, model and upstream, as every store keeps them."""
         return self[1:6]
+
+    def cap_reached(self, index: int, spent: int, reserved: int, now: float) -> CapReached:
+        """Return the rejection by one of the caps; `now` is the time of the store."""
+        scope, cap = self.caps[index]
+        return CapReached(scope, cap, spent, reserved, reset_time(cap.period, now))
 
 
 @dataclass(frozen=True, slots=True)

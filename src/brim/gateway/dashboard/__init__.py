@@ -59,7 +59,7 @@ def create_routes(accounts: AccountService, routes: ModelRoutes) -> list[Route]:
     """Return the page, its files, and its data except the recent requests."""
     dashboard = Dashboard(accounts, routes)
     return [
-        Route("/", send_page, methods=["GET"]),
+        Route("/", send_asset, methods=["GET"]),
         Route(ASSETS + "{name}", send_asset, methods=["GET"]),
         Route("/brim/spending", dashboard.spending, methods=["GET"]),
         Route("/brim/routes", dashboard.routes, methods=["GET"]),
@@ -89,18 +89,11 @@ def load_assets() -> Mapping[str, Asset]:
     return found
 
 
-async def send_page(request: Request) -> Response:
-    return _asset_response(load_assets()["index.html"], request)
-
-
 async def send_asset(request: Request) -> Response:
-    found = load_assets().get(request.path_params["name"])
-    if found is None:
+    """Return a file; without a name, the page."""
+    asset = load_assets().get(request.path_params.get("name", "index.html"))
+    if asset is None:
         raise GatewayError(404, "not_found", "The dashboard has no such file.")
-    return _asset_response(found, request)
-
-
-def _asset_response(asset: Asset, request: Request) -> Response:
     headers = {**_HEADERS, "etag": asset.etag}
     if request.headers.get("if-none-match") == asset.etag:
         return Response(status_code=304, headers=headers)
@@ -209,10 +202,9 @@ async def _read_spending(store: AccountStore, ledger: SpendingCache, since: date
         "caps": sorted(listed_caps, key=_fullness, reverse=True),
     }
     for by, rows in totals.items():
-        groups = [_row_to_dict(row, names if by == "key" else {}) for row in rows]
-        found[f"by_{by}"] = (
-            groups if by == "day" else sorted(groups, key=_spending_size, reverse=True)
-        )
+        found[f"by_{by}"] = [_row_to_dict(row, names if by == "key" else {}) for row in rows]
+        if by != "day":
+            found[f"by_{by}"].sort(key=_spending_size, reverse=True)
     omitted = sum(max(0, len(listed) - MAX_ROWS) for listed in found.values())
     limited = {name: listed[:MAX_ROWS] for name, listed in found.items()}
     return {"has_accounts": True, **limited, "omitted": omitted}
@@ -232,10 +224,11 @@ def _key_to_dict(key: ApiKey, name: str, caps: Mapping[str, Iterable[Cap]]) -> d
 
 def _cap_to_dict(usage: CapUsage, names: Mapping[str, str]) -> dict[str, Any]:
     """Return a cap with what counts against it in the current period."""
-    cap = usage.cap
+    cap, (kind, id) = usage.cap, scope_parts(usage.scope)
     return {
         "scope": usage.scope,
-        **_scope_to_dict(usage.scope, names),
+        "kind": kind,
+        "name": names.get(id, id) if kind == "key" else id,
         "cap": str(cap),
         "unit": cap.unit,
         "period": cap.period,
@@ -244,12 +237,6 @@ def _cap_to_dict(usage: CapUsage, names: Mapping[str, str]) -> dict[str, Any]:
         "reserved": _amount(usage.reserved, cap.unit),
         "resets": reset_time(cap.period, time.time()),
     }
-
-
-def _scope_to_dict(scope: str, names: Mapping[str, str]) -> dict[str, str]:
-    """Return the kind of a scope and the name to show."""
-    kind, id = scope_parts(scope)
-    return {"kind": kind, "name": names.get(id, id) if kind == "key" else id}
 
 
 def _amount(counted: int, unit: Unit) -> int | float:

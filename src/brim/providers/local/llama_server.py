@@ -74,9 +74,9 @@ class LocalServer:
     ) -> Self:
         """Load a GGUF file, or the default model, and return when it answers.
 
-        `window` is for each of the `slots`, the requests that are worked on at once. `template` is
+        `window` is for each of the `slots`, the concurrent requests. `template` is
         the text of a Jinja chat template in place of the model's own. Without a `key` a random one
-        is made, so that other users of the machine are kept out; an empty one lets everybody in.
+        is made, so that other users of the machine are kept out; an empty one accepts every client.
         `log` is a file to which llama.cpp writes what it does.
         """
         require_llama()

@@ -9,7 +9,7 @@ command needs a typed yes in spite of every rule; `brim.shell.risk` decides that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,22 +17,17 @@ from tree_sitter import Node
 
 from brim.data import load_table
 from brim.errors import InputError
+from brim.shell.risk.words import bash_parser, text_of
 
 LONGEST: Final = 10_000
 """Maximum length of a command line that a rule can allow."""
 
 
-def _load_lists() -> dict[str, frozenset[str]]:
-    """Return the lists of `data/approvals.toml`: words, or phrases of several words."""
-    return {
-        name: frozenset(
-            " ".join(each.split()) for each in items.split("," if "," in items else None)
-        )
-        for name, items in load_table("approvals").items()
-    }
-
-
-_LISTS: Final = _load_lists()
+_LISTS: Final = {
+    name: frozenset(" ".join(each.split()) for each in items.split("," if "," in items else None))
+    for name, items in load_table("approvals").items()
+}
+"""Words, or phrases of several words."""
 _INTERPRETER: Final = re.compile(f"(?:{'|'.join(_LISTS['interpreters'])})[\\d.]*w?", re.IGNORECASE)
 _RISKY_LETTERS: Final = {"git": "O", "make": "Cf", "sort": "oT"}
 """Short options that name a program to run or a file to write, by program."""
@@ -68,14 +63,12 @@ class AllowRules:
         commands = simple_commands(command) if self.prefixes else None
         if not commands:
             return False
-        return all(self._allows(words) for words in commands)
+        return all(map(self._allows, commands))
 
     def _allows(self, words: Words) -> bool:
-        prefixes = (tuple(prefix.split()) for prefix in self.prefixes)
-        allowed = next((own for own in prefixes if words[: len(own)] == own), None)
-        if allowed is None:
-            return False
-        return not any(_is_risky(words[0], word) for word in words[len(allowed) :])
+        prefixes = [tuple(prefix.split()) for prefix in self.prefixes]
+        length = next((len(own) for own in prefixes if words[: len(own)] == own), 0)
+        return length > 0 and not any(_is_risky(words[0], word) for word in words[length:])
 
     def allows_tool(self, server: str, name: str) -> bool:
         return (server, name) in self.tools
@@ -120,28 +113,15 @@ def suggest_prefix(command: str) -> str | None:
         return None
     (words,) = commands
     program = words[0]
-    if not _PLAIN.fullmatch(program) or _runs_anything(program):
+    is_runner = program in _LISTS["runners"] or _INTERPRETER.fullmatch(program)
+    is_destroyer = program in _LISTS["destroyers"] or program.startswith("mkfs.")
+    if not _PLAIN.fullmatch(program) or is_runner or is_destroyer:
         return None
-    length = _prefix_length(words)
+    has_three = " ".join(words[:2]) in _LISTS["three_word_families"]
+    length = 1 if program not in _LISTS["subcommands"] else 3 if has_three else 2
     prefix = " ".join(words[:length])
     is_plain = len(words) >= length and all(map(_PLAIN.fullmatch, words[:length]))
     return prefix if is_plain and prefix not in _LISTS["runner_phrases"] else None
-
-
-def _prefix_length(words: Words) -> int:
-    """Return how many words identify what a command does."""
-    if words[0] not in _LISTS["subcommands"]:
-        return 1
-    return 3 if " ".join(words[:2]) in _LISTS["three_word_families"] else 2
-
-
-def _runs_anything(program: str) -> bool:
-    return (
-        program in _LISTS["runners"]
-        or program in _LISTS["destroyers"]
-        or program.startswith("mkfs.")
-        or _INTERPRETER.fullmatch(program) is not None
-    )
 
 
 def _is_risky(program: str, word: str) -> bool:
@@ -159,14 +139,11 @@ def _is_risky(program: str, word: str) -> bool:
 
 def simple_commands(command: str) -> tuple[Words, ...] | None:
     """Return the simple commands of a line in order; None if the line may do more."""
-    if (
-        len(command) > LONGEST
-        or any(map(_is_invisible, command))
-        or not _UNESCAPED.fullmatch(command)
-    ):
+    is_visible = all(character.isprintable() or character in "\n\t" for character in command)
+    if len(command) > LONGEST or not is_visible or not _UNESCAPED.fullmatch(command):
         return None
     found: list[Words] = []
-    waiting = [_parse(command)]
+    waiting = [bash_parser().parse(command.encode()).root_node]
     while waiting:
         node = waiting.pop()
         if node.type == "command":
@@ -181,23 +158,12 @@ def simple_commands(command: str) -> tuple[Words, ...] | None:
     return tuple(found)
 
 
-def _is_invisible(character: str) -> bool:
-    """Return whether a terminal does not show a character, or shows it as a blank."""
-    return not character.isprintable() and character not in "\n\t"
-
-
-def _parse(command: str) -> Node:
-    import tree_sitter_bash
-    from tree_sitter import Language, Parser
-
-    return Parser(Language(tree_sitter_bash.language())).parse(command.encode()).root_node
-
-
 def _parts(node: Node) -> list[Node] | None:
     """Return the parts of a node that only joins commands; None for other nodes."""
     if node.has_error:
         return None
-    if node.type in _GROUPS and _has_only_separators(node.children):
+    separators = {child.type for child in node.children if not child.is_named}
+    if node.type in _GROUPS and separators <= _SEPARATORS:
         return node.named_children
     if node.type == "redirected_statement":
         body, *redirects = node.named_children
@@ -205,14 +171,10 @@ def _parts(node: Node) -> list[Node] | None:
     return None
 
 
-def _has_only_separators(children: Iterable[Node]) -> bool:
-    return all(child.is_named or child.type in _SEPARATORS for child in children)
-
-
 def _is_harmless(redirect: Node) -> bool:
     """Return whether a redirection only discards output or merges it with other output."""
     operator = next((child.type for child in redirect.children if not child.is_named), "")
-    goals = [_text(goal) for goal in redirect.children_by_field_name("destination")]
+    goals = [text_of(goal) for goal in redirect.children_by_field_name("destination")]
     if redirect.type != "file_redirect":
         return False
     return goals == ["/dev/null"] or (operator == ">&" and goals in (["1"], ["2"]))
@@ -234,15 +196,11 @@ def _literal(node: Node) -> str | None:
     """Return the text of a literal word, quoted or not; None if the shell expands it."""
     match node.type:
         case "word" | "number" | "string_content" if not node.named_children:
-            return _text(node)
+            return text_of(node)
         case "raw_string":
-            return _text(node)[1:-1]
+            return text_of(node)[1:-1]
         case "string" | "concatenation":
             parts = [_literal(part) for part in node.named_children]
             return None if None in parts else "".join(part or "" for part in parts)
         case _:
             return None
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode()

@@ -92,11 +92,10 @@ _LEFT: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
 """The start of a word, also after an escaped line end or a percent-encoded character."""
 
 
-def _is_credential(token: str) -> bool:
-    return _is_random(token) or any(char.isdigit() for char in token)
-
-
-_CHECKS: Final = {"value": _is_value, "credential": _is_credential}
+_CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
+    "value": _is_value,
+    "credential": lambda token: _is_random(token) or any(char.isdigit() for char in token),
+}
 
 
 def _load_patterns() -> Iterator[SecretPattern]:

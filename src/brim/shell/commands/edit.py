@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.console import RenderableType
 
 from brim.errors import BrimError, InputError
-from brim.fitting.profile import ModelProfile
 from brim.session.session import COMPACT_SHARE
 from brim.shell.chat import ask_again
 from brim.shell.commands.inspect import list_outcomes
@@ -31,15 +30,10 @@ def model(shell: Shell, name: str) -> RenderableType:
         preload_model(shell)
     budget = shell.budget
     window = f", {budget.window:,} tokens" if budget else ""
-    endpoint = models.describe_endpoint(models.current)
-    return f"{models.current}{window} · {endpoint}{_describe_template(shell.driver.profile)}"
-
-
-def _describe_template(profile: ModelProfile) -> str:
-    rules = profile.rules()
-    if rules.free:
-        return ""
-    return f"\ntemplate ({profile.template_source}): {describe_rules(rules)}"
+    profile = shell.driver.profile
+    rules, source = profile.rules(), profile.template_source
+    template = "" if rules.free else f"\ntemplate ({source}): {describe_rules(rules)}"
+    return f"{models.current}{window} · {models.describe_endpoint(models.current)}{template}"
 
 
 @command(aliases=("new", "clear"))
@@ -64,7 +58,8 @@ def compact(shell: Shell, focus: str) -> RenderableType:
     shell.wait_for_window()
     planned = shell.driver.plan_compaction(COMPACT_SHARE, with_summary=True)
     shell.screen.show(f"{planned.before:,} → {planned.plan}, plus a summary")
-    if not shell.options.yes and not _is_confirmed(shell, "compact? [y]es, [n]o: "):
+    question = "compact? [y]es, [n]o: "
+    if not shell.options.yes and shell.screen.ask(question).lower() not in ("y", "yes"):
         return "nothing was changed"
     with shell.screen.waiting("summarizing …"):
         models, ledger = shell.models, shell.session.ledger
@@ -73,10 +68,6 @@ def compact(shell: Shell, focus: str) -> RenderableType:
     summary = shell.session.summary or "(no summary: the model's was not shorter)"
     tokens = f"{planned.before:,} → {shell.session.tokens:,} tokens"
     return f"{tokens}\n\n{summary}\n\n:undo reverts it"
-
-
-def _is_confirmed(shell: Shell, question: str) -> bool:
-    return shell.screen.ask(question).lower() in ("y", "yes")
 
 
 @command()
@@ -88,12 +79,9 @@ def undo(shell: Shell, _argument: str) -> RenderableType:
         shell.wait_for_window()
         return f"compaction undone; {shell.session.tokens:,} tokens"
     removed = conversation.rewind(conversation.last_exchange())
-    return f"removed {len(removed)} turns, from {_preview(removed[0]['content'])}"
-
-
-def _preview(content: object) -> str:
-    text = " ".join(str(content).split())
-    return repr(text if len(text) <= 60 else text[:59] + "…")
+    text = " ".join(str(removed[0]["content"]).split())
+    start = text if len(text) <= 60 else text[:59] + "…"
+    return f"removed {len(removed)} turns, from {start!r}"
 
 
 @command()

@@ -7,22 +7,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from brim.data import load_table
 from brim.errors import InputError
+from brim.shell.state import Shell
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from brim.shell.state import Shell
-
-    Function = Callable[[Shell, str], RenderableType | None]
-    Arguments = Callable[[Shell], Iterable[str]]
-    from rich.console import Console, ConsoleOptions
-
+Function = Callable[[Shell, str], RenderableType | None]
+Arguments = Callable[[Shell], Iterable[str]]
 _CHOICES: Final = re.compile(r"\[([a-z|]+)\]")
 HINTS: Final = {
     "!!": "History expansion (!!) is not supported. Press the up key for the last line."
@@ -163,16 +158,14 @@ class Overview:
         keys = [_row(name, about, 15, "") for name, about in KEYS.items()]
         yield from _arrange(keys, -(-len(keys) // columns), width)
         yield Text()
-        lists = [_group(name) for name in GROUPS]
-        left = len(lists[0]) + len(lists[1])
-        rows = [row for group in lists for row in group]
+        rows: list[Text] = []
+        for name, group in GROUPS.items():
+            rows += [Text(name, "dim underline")]
+            rows += [_row(f":{one}", about, 11, "bold") for one, about in group.items()]
+            rows += [Text()]
+        left = sum(len(group) + 2 for group in [*GROUPS.values()][:2])
         yield from _arrange(rows, left if columns > 1 else len(rows), width)
         yield Text(END, "dim")
-
-
-def _group(name: str) -> list[Text]:
-    rows = [_row(f":{one}", about, 11, "bold") for one, about in GROUPS[name].items()]
-    return [Text(name, "dim underline"), *rows, Text()]
 
 
 def _row(name: str, about: str, width: int, style: str) -> Text:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from brim.config import McpConfig
+from brim.config import McpConfig, open_private
 from brim.errors import InputError
 from brim.session.summaries import format_transcript
 from brim.shell.commands.meta_command import command, parse_number
@@ -172,7 +171,9 @@ def sessions(shell: Shell, argument: str) -> RenderableType:
     return table
 
 
-@command("[ID]", arguments=lambda shell: _list_ids(shell))
+@command(
+    "[ID]", arguments=lambda shell: [one.id for one in shell.storage.conversations.list(limit=30)]
+)
 def resume(shell: Shell, name: str) -> RenderableType:
     """Continue another conversation: the last one of this folder, or the one with this ID."""
     log, current = shell.storage.conversations, shell.conversation.name
@@ -187,17 +188,17 @@ def resume(shell: Shell, name: str) -> RenderableType:
     return f"{name}: {len(shell.session)} turns{tokens}"
 
 
-def _list_ids(shell: Shell) -> list[str]:
-    return [one.id for one in shell.storage.conversations.list(limit=30)]
-
-
 @command("FILE", missing="The file name is missing. Example: :export chat.md")
 def export(shell: Shell, file: str) -> RenderableType:
     """Write the conversation to a new file: Markdown, or JSON if its name ends with .json."""
     path = _resolve(shell, file)
     turns = list(shell.session.history)
     text = json.dumps(turns, indent=2, ensure_ascii=False) if path.suffix == ".json" else None
-    _write_new(path, f"{text or format_transcript(turns)}\n")
+    try:
+        with open(path, "x", encoding="utf-8", errors="replace", opener=open_private) as opened:
+            opened.write(f"{text or format_transcript(turns)}\n")
+    except FileExistsError:
+        raise InputError(f"File already exists: {path}. Choose another name.") from None
     return f"wrote {len(turns)} turns to {path}"
 
 
@@ -206,12 +207,3 @@ def _resolve(shell: Shell, file: str) -> Path:
         return (shell.folder / Path(file).expanduser()).resolve()
     except RuntimeError:  # ~ of an unknown user
         raise InputError(f"Folder not found: {file.split('/')[0]}.") from None
-
-
-def _write_new(path: Path, text: str) -> None:
-    try:
-        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        raise InputError(f"File already exists: {path}. Choose another name.") from None
-    with os.fdopen(file, "w", encoding="utf-8", errors="replace") as opened:
-        opened.write(text)

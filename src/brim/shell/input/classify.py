@@ -204,7 +204,9 @@ def _compound_rule(line: _Line) -> Classification | None:
         return None
     before, code = line.start[: opening.end()], line.start[opening.end() :]
     whole, condition = _COMPOUND.match(code), _CONDITION.match(code)
-    if whole is None and not (condition and _is_test(condition[1], line.known)):
+    test = condition[1] if condition else ""
+    is_test = test.startswith(("[", "(", "$", "/", "./")) or line.known.is_command(test)
+    if whole is None and not is_test:
         return None
     after = _AFTER_COMPOUND.match(code)
     around = split_commands(before) + (split_commands(after[1]) if after else [])
@@ -215,10 +217,6 @@ def _compound_rule(line: _Line) -> Classification | None:
     ):
         return line.command("shell code")
     return line.language()
-
-
-def _is_test(word: str, known: KnownNames) -> bool:
-    return word.startswith(("[", "(", "$", "/", "./")) or known.is_command(word)
 
 
 def _is_valid_neighbor(call: CommandCandidate, known: KnownNames) -> bool:

@@ -80,22 +80,20 @@ class ShellCompleter(Completer):
         end = word_at_end(line)
         before = forced + line[: len(line) - len(end.word)]
         if forced != "?" and _names_command(end):
-            yield from self._complete_command(end.word)
+            for name in sorted(self._names()) if end.word else ():
+                if name.startswith(end.word):
+                    yield Completion(name, start_position=-len(end.word))
         elif self._is_command(before, end.word):
             yield from self._complete_file(end)
         elif spoken := _SPOKEN_PATH.search(line):
-            yield from self._complete_spoken_path(spoken.group())
+            for path in list_paths(start := spoken.group(), self._folder()):
+                yield Completion(path, start_position=-len(start), display=_base_name(path))
 
     def _is_command(self, before: str, word: str) -> bool:
         """Return whether the line is a command without its last word, unless that is quoted."""
         if re.search(r"\s", word):
             return self._classify(before + word).kind == "command"
         return before.strip(" !") == "" or self._classify(before).kind == "command"
-
-    def _complete_command(self, start: str) -> Iterator[Completion]:
-        if start:
-            for name in sorted(name for name in self._names() if name.startswith(start)):
-                yield Completion(name, start_position=-len(start))
 
     def _complete_file(self, end: WordAtCursor) -> Iterator[Completion]:
         raw = _ASSIGNED.sub("", end.word, count=1) if _ASSIGNED.match(end.word) else end.word
@@ -107,10 +105,6 @@ class ShellCompleter(Completer):
             yield Completion(
                 quote_path(path, quote), start_position=-len(raw), display=_base_name(path)
             )
-
-    def _complete_spoken_path(self, start: str) -> Iterator[Completion]:
-        for path in list_paths(start, self._folder()):
-            yield Completion(path, start_position=-len(start), display=_base_name(path))
 
 
 def _names_command(end: WordAtCursor) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -77,10 +76,12 @@ STYLE: Final = Style.from_dict(
 
 
 class _PrivateHistory(FileHistory):
-    """A history that does not write lines with secrets to its file."""
+    """A history that does not write lines with secrets to its file, which is private."""
 
     def __init__(self, path: Path, has_secret: Callable[[str], bool]) -> None:
-        super().__init__(str(_create_private(path)))
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+        super().__init__(str(path))
         self._has_secret = has_secret
 
     def store_string(self, string: str) -> None:
@@ -155,10 +156,10 @@ class LinePrompt:
             if is_held:
                 default = self._hold_keys(default)
             text = self._session.prompt(
-                self._message,
+                lambda: [SIGNS[self._classified(self._typed).kind]],
                 default=default,
                 rprompt=self._reason,
-                bottom_toolbar=self._toolbar,
+                bottom_toolbar=lambda: self._status(self._session.app.output.get_size().columns),
                 multiline=True,
                 prompt_continuation="  ",
                 enable_open_in_editor=True,
@@ -258,9 +259,6 @@ class LinePrompt:
     def _typed(self) -> str:
         return self._session.default_buffer.text
 
-    def _message(self) -> StyleAndTextTuples:
-        return [SIGNS[self._classified(self._typed).kind]]
-
     def _reason(self) -> StyleAndTextTuples:
         line = self._classified(self._typed)
         is_narrow = self._session.app.output.get_size().columns < MIN_REASON_WIDTH
@@ -273,9 +271,6 @@ class LinePrompt:
         """Return whether it is an incomplete command, for which a shell would read more lines."""
         line = self._classified(text)
         return line.kind == "command" and self._missing(line.text) is not None
-
-    def _toolbar(self) -> StyleAndTextTuples:
-        return self._status(self._session.app.output.get_size().columns)
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
@@ -316,10 +311,3 @@ def _is_open(text: str) -> bool:
     fences = sum(line.startswith("```") for line in text.split("\n"))
     is_escaped = len(text) - len(text.rstrip("\\")) & 1
     return bool(is_escaped) or fences % 2 == 1
-
-
-def _create_private(path: Path) -> Path:
-    """Create a file that only its user can read."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    return path

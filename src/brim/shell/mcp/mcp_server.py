@@ -6,9 +6,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from urllib.parse import urlsplit
 
+from brim.config import McpConfig, open_private
 from brim.errors import (
     AuthenticationError,
     BrimError,
@@ -20,11 +22,7 @@ from brim.errors import (
 from brim.shell.mcp.tools import Tool, ToolResult, result_of, tool_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mcp import Client
-
-    from brim.config import McpConfig
 
 GRACE: Final = 10.0
 """Seconds for a server to exit; the protocol's own steps until a kill take seven."""
@@ -36,6 +34,8 @@ INHERITED: Final = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
 )
+"""Variables that programs need besides those that the library passes (PATH, HOME, …). The rest of
+the environment is not passed: it contains API keys."""
 _CLOSED: Final = -32000
 _TIMED_OUT: Final = -32001
 _INVALID: Final = -32600
@@ -147,7 +147,10 @@ class McpServer:
                 ready.set_result(None)
                 await self._attend(client)
         except Exception as error:  # anything that the library raises because of the server
-            problem = self._why(error)
+            cause = _cause(error)
+            if not isinstance(cause, BrimError):
+                cause = self._named(*self._explain(cause))
+            problem = cause
         finally:
             self._client = None
             if self.error is None:
@@ -210,10 +213,11 @@ class McpServer:
 
         config = self._config
         if config.command is not None:
+            inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
             program = StdioServerParameters(
                 command=config.command,
                 args=[*config.args],
-                env=_inherited_environment() | dict(config.env),
+                env=inherited | dict(config.env),
                 encoding_error_handler="replace",
             )
             with self._open_log() as log:
@@ -231,7 +235,7 @@ class McpServer:
         try:
             if self._log is not None:
                 self._log.parent.mkdir(parents=True, exist_ok=True)
-            return open(self._log or os.devnull, "a", encoding="utf-8", opener=_private)
+            return open(self._log or os.devnull, "a", encoding="utf-8", opener=open_private)
         except OSError as error:
             raise InputError(f"The log cannot be written: {self._log}: {error.strerror}.") from None
 
@@ -257,11 +261,6 @@ class McpServer:
         )
 
     # Errors
-
-    def _why(self, error: Exception) -> BrimError:
-        """Convert an error of the library into one for the user."""
-        cause = _cause(error)
-        return cause if isinstance(cause, BrimError) else self._named(*self._explain(cause))
 
     def _named(self, kind: type[BrimError], text: str) -> BrimError:
         problem = kind(f"{self.name}: {text}")
@@ -321,18 +320,6 @@ class McpServer:
         for secret in (*self._config.env.values(), *self._config.headers.values()):
             text = text.replace(secret, "…") if len(secret) > 3 else text
         return text
-
-
-def _inherited_environment() -> dict[str, str]:
-    """Return variables that programs need besides those that the library passes (PATH, HOME, …).
-
-    The rest of the environment is not passed: it contains API keys.
-    """
-    return {name: value for name in INHERITED if (value := os.environ.get(name)) is not None}
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -12,18 +12,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
+from brim.config import McpConfig
 from brim.errors import ConnectionFailedError, InputError
+from brim.providers.sync import Portal
 from brim.shell.mcp.mcp_server import McpServer
 from brim.shell.mcp.tools import ModelKey, Size, Tool, ToolOffer, ToolResult, choose_tools
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from brim.config import McpConfig
-    from brim.providers.sync import Portal
 
 CONNECT_TIMEOUT: Final = 15.0
 """Seconds that a server may take to connect."""
@@ -123,17 +120,12 @@ class McpServers:
     def _get_portal(self) -> Portal:
         with self._lock:
             if self._portal is None:
-                self._portal = self._start_portal()
+                self._portal = Portal()
+                # Without a handler, the library would log to the terminal.
+                log = logging.FileHandler(self._log, delay=True) if self._log else None
+                self._listener = log or logging.NullHandler()
+                logging.getLogger("mcp").addHandler(self._listener)
             return self._portal
-
-    def _start_portal(self) -> Portal:
-        from brim.providers.sync import Portal
-
-        # Without a handler, the library would log to the terminal.
-        log = self._log
-        self._listener = logging.FileHandler(log, delay=True) if log else logging.NullHandler()
-        logging.getLogger("mcp").addHandler(self._listener)
-        return Portal()
 
 
 async def _close_all(servers: Sequence[McpServer]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter as Tally
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -79,14 +80,11 @@ def offered_name(server: str, name: str) -> str:
 def result_of(answer: CallToolResult) -> ToolResult:
     """Convert a result: text unchanged, media by kind and size, else structured content."""
     texts = [text for block in answer.content if (text := _block_text(block))]
-    if answer.structured_content is not None and not any(map(_is_text, answer.content)):
+    has_text = any(block.type == "text" and block.text for block in answer.content)
+    if answer.structured_content is not None and not has_text:
         texts.append(json.dumps(answer.structured_content, ensure_ascii=False))
     nothing = "[failed without a message]" if answer.is_error else "[no output]"
     return ToolResult("\n".join(texts) or nothing, answer.is_error)
-
-
-def _is_text(block: ContentBlock) -> bool:
-    return block.type == "text" and bool(block.text)
 
 
 def _block_text(block: ContentBlock) -> str:
@@ -142,50 +140,35 @@ def choose_tools(tools: Sequence[Tool], *, room: int, size: Size) -> ToolOffer:
 
     A later server is still offered if it fits as a whole.
     """
-    filling = _Filling(room, size)
+    offered: list[Tool] = []
+    sizes: Tally[str] = Tally()
     left_out: list[str] = []
+
+    def added_size(own: Sequence[Tool]) -> int:
+        return size(_definitions([*offered, *own])) - sizes.total()
+
+    def add(own: Sequence[Tool]) -> bool:
+        """Add tools of one server if they fit; return whether they did."""
+        added = added_size(own)
+        if sizes.total() + added > room:
+            return False
+        offered.extend(own)
+        sizes[own[0].server] += added
+        return True
+
     is_divided = False
     for server, group in groupby(tools, key=lambda tool: tool.server):
         own = list(group)
-        if filling.add(own):
+        if add(own):
             continue
         if is_divided:
             many = "1 tool" if len(own) == 1 else f"{len(own)} tools"
-            left_out.append(f"{server} ({many}, {filling.added_size(own):,} tokens)")
+            left_out.append(f"{server} ({many}, {added_size(own):,} tokens)")
         else:
             is_divided = True
-            left_out += [_describe(tool, filling) for tool in own if not filling.add([tool])]
-    return ToolOffer(tuple(filling.offered), filling.sizes, tuple(left_out))
-
-
-class _Filling:
-    """The tools chosen so far, and the room they take."""
-
-    def __init__(self, room: int, size: Size) -> None:
-        self.offered: list[Tool] = []
-        self.sizes: dict[str, int] = {}
-        self._room = room
-        self._size = size
-        self._used = 0
-
-    def add(self, tools: Sequence[Tool]) -> bool:
-        """Add tools of one server if they fit; return whether they did."""
-        added = self.added_size(tools)
-        if self._used + added > self._room:
-            return False
-        server = tools[0].server
-        self.offered += tools
-        self.sizes[server] = self.sizes.get(server, 0) + added
-        self._used += added
-        return True
-
-    def added_size(self, tools: Sequence[Tool]) -> int:
-        """Return the tokens that these tools would add."""
-        return self._size(_definitions([*self.offered, *tools])) - self._used
-
-
-def _describe(tool: Tool, filling: _Filling) -> str:
-    return f"{tool.offered} ({filling.added_size([tool]):,} tokens)"
+            rest = [tool for tool in own if not add([tool])]
+            left_out += [f"{tool.offered} ({added_size([tool]):,} tokens)" for tool in rest]
+    return ToolOffer(tuple(offered), sizes, tuple(left_out))
 
 
 def _definitions(tools: Sequence[Tool]) -> list[Mapping[str, Any]]:

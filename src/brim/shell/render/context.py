@@ -122,7 +122,8 @@ def build_report(
     reply, source = min(budget.reply, budget.window), driver.profile.window_source
     room = max(0, budget.room)
     rows = {
-        **_in_order(sizes),
+        "system": 0,
+        **{name: sizes[name] for name in sorted(sizes, key=_sent_order) if sizes[name]},
         "margin": room - limit,
         "not for input": budget.window - reply - room,
         "reply": reply,
@@ -136,13 +137,17 @@ def build_report(
         window=budget.window,
         reply=reply,
         margin=room - limit,
-        is_exact=_is_exact(plan) and not waiting,
+        is_exact=(plan.is_server_counted or plan.exact) and not waiting,
         counted_by=_describe_count(plan, counter),
         window_from=_WINDOWS.get(source, source),
         parts=_build_rows(rows, budget.window, driver.profile.price_for(used)),
         over=max(0, used - limit),
         can_be_sent=plan.fits,
-        trimmed=_find_trimmed(plan),
+        trimmed=TrimmedTurns(
+            tuple(decision.index for decision in plan.dropped),
+            tuple(sorted(plan.changes)),
+            max(0, plan.before - plan.tokens),
+        ),
     )
 
 
@@ -160,26 +165,22 @@ def to_json(report: ContextReport) -> dict[str, Any]:
 # Rows
 
 
-def _in_order(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the rows that are not empty, and always the system prompt."""
-    names = sorted(sizes, key=lambda name: (SENT_ROWS.index(name.partition(":")[0]), name))
-    return {"system": 0, **{name: sizes[name] for name in names if sizes[name]}}
+def _sent_order(name: str) -> tuple[int, str]:
+    return SENT_ROWS.index(name.partition(":")[0]), name
 
 
 def _build_rows(
     rows: Mapping[str, int], window: int, price: Price | None
 ) -> tuple[ContextRow, ...]:
-    return tuple(
-        ContextRow(
-            name,
-            tokens,
-            tokens / window if window else 0.0,
-            _cost(name, tokens, price),
-            _frees(name),
-        )
-        for name, tokens in rows.items()
-        if tokens or name in ("system", "reply", "free")
-    )
+    found = []
+    for name, tokens in rows.items():
+        if tokens or name in ("system", "reply", "free"):
+            kind, _, server = name.partition(": ")
+            is_server = server and kind == "tools"
+            frees = f":mcp disconnect {server}" if is_server else FREES.get(name, "")
+            share = tokens / window if window else 0.0
+            found.append(ContextRow(name, tokens, share, _cost(name, tokens, price), frees))
+    return tuple(found)
 
 
 def _cost(name: str, tokens: int, price: Price | None) -> Decimal | None:
@@ -189,16 +190,7 @@ def _cost(name: str, tokens: int, price: Price | None) -> Decimal | None:
     return None if rate is None else tokens * rate / MILLION
 
 
-def _frees(name: str) -> str:
-    kind, _, server = name.partition(": ")
-    return f":mcp disconnect {server}" if server and kind == "tools" else FREES.get(name, "")
-
-
 # Sources
-
-
-def _is_exact(plan: Plan) -> bool:
-    return plan.is_server_counted or plan.exact
 
 
 def _describe_count(plan: Plan, counter: Counter) -> str:
@@ -214,14 +206,6 @@ def _describe_count(plan: Plan, counter: Counter) -> str:
     if not counter.uncertainty:
         return f"counted with {name}, tools and media on the high side"
     return f"estimated with {name}, off by at most {counter.uncertainty:.0%}".replace("%", " %")
-
-
-def _find_trimmed(plan: Plan) -> TrimmedTurns:
-    return TrimmedTurns(
-        turns=tuple(decision.index for decision in plan.dropped),
-        shortened=tuple(sorted(plan.changes)),
-        tokens=max(0, plan.before - plan.tokens),
-    )
 
 
 # Sizes

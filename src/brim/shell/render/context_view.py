@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -128,7 +128,7 @@ def _bar(
     report: ContextReport, width: int, signs: dict[str, Sign], *, is_ascii: bool
 ) -> Iterator[Text]:
     """Yield the bar (sent, free, reserved, from left to right) and the limit below it."""
-    parts = _from_left(report.parts)
+    parts = sorted(report.parts, key=_is_reserved)  # free before reserved
     cells = apportion(width, [part.tokens for part in parts], least=1)
     bar = Text(no_wrap=True)
     for part, number in zip(parts, cells, strict=True):
@@ -138,12 +138,6 @@ def _bar(
     place = width * report.limit // whole if report.over else width - kept
     yield bar
     yield _marker(min(place, width - 1), report.limit, width, "^" if is_ascii else "▲")
-
-
-def _from_left(parts: Sequence[ContextRow]) -> list[ContextRow]:
-    """Return the parts in the order of the bar: free before reserved."""
-    kept = [part for part in parts if _is_reserved(part)]
-    return [part for part in parts if not _is_reserved(part)] + kept
 
 
 def _is_reserved(part: ContextRow) -> bool:
@@ -163,7 +157,9 @@ def _marker(place: int, limit: int, width: int, sign: str) -> Text:
 
 
 def _table(report: ContextReport, signs: dict[str, Sign], *, is_ascii: bool) -> StyledTable:
-    places = _places(report.parts)
+    # All prices use as many decimal places as the smallest one needs.
+    least = min((part.price for part in report.parts if part.price), default=None)
+    places = None if least is None else len(format_dollars(least).partition(".")[2])
     rows = [_row(part, signs[part.name], places, is_ascii=is_ascii) for part in report.parts]
     name = "window and over" if report.over else "window"
     total = [Text(f"  {name}", "dim"), Text(f"{report.window + report.over:,}", "dim")]
@@ -191,12 +187,6 @@ def _share(share: float) -> str:
     if 0 < percent < 0.1:
         return "< 0.1 %"
     return f"{percent:,.0f} %" if percent >= 10 or not percent else f"{percent:.1f} %"
-
-
-def _places(parts: Iterable[ContextRow]) -> int | None:
-    """Return the decimal places that the smallest price needs; all prices use as many."""
-    least = min((part.price for part in parts if part.price), default=None)
-    return None if least is None else len(format_dollars(least).partition(".")[2])
 
 
 def _price(part: ContextRow, places: int | None, *, is_ascii: bool) -> str:

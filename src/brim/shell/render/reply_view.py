@@ -11,14 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
 from brim.shell.render.sanitize import sanitize
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
-    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.live import Live
     from rich.markdown import Markdown
-    from rich.segment import Segment
 
 COMMAND: Final = "CMD: "
 """Lines with this prefix propose a command; they are shown unchanged."""
@@ -100,14 +102,10 @@ class ReplyView:
                 vertical_overflow="crop",
             )
             self._live.start()
-        self._live.update(self._open_block())
-
-    def _open_block(self) -> RenderableType:
-        from rich.text import Text
-
         if self._thinking:
-            return Text(sanitize(self._thinking), "dim italic")
-        return render_block(self._text) if self._text.strip() else Text(end="")
+            self._live.update(Text(sanitize(self._thinking), "dim italic"))
+        else:
+            self._live.update(render_block(self._text) if self._text.strip() else Text(end=""))
 
     def _flush_tall(self) -> None:
         """Print the complete lines of a block that no longer fits on the screen."""
@@ -135,8 +133,6 @@ class ReplyView:
 
     def _clear_live(self) -> None:
         if self._live is not None:
-            from rich.text import Text
-
             self._live.update(Text(end=""), refresh=True)
 
     def _finish_text(self) -> None:
@@ -147,8 +143,6 @@ class ReplyView:
                 self._print(block)
 
     def _print_thinking(self, line: str) -> None:
-        from rich.text import Text
-
         self._clear_live()
         if line.strip():
             if self._needs_gap:
@@ -235,28 +229,17 @@ def _split_tall(text: str) -> tuple[str, str]:
 
 def render_block(block: str) -> RenderableType:
     """Return a block as Markdown, as code, or as a command."""
-    from rich.text import Text
-
     text = sanitize(block).rstrip("\n")
     if text.startswith(COMMAND):
         return Text.assemble((COMMAND, "dim"), (text.removeprefix(COMMAND), "bold green"))
-    fence = _FENCE.match(text + "\n")
-    if fence is not None:
-        return _render_code(text, fence)
-    return _render_markdown(text)
+    if (fence := _FENCE.match(text + "\n")) is not None:
+        from rich.syntax import Syntax
 
-
-def _render_code(text: str, fence: re.Match[str]) -> RenderableType:
-    from rich.syntax import Syntax
-
-    lines = text.split("\n")[1:]
-    if lines and lines[-1].strip().startswith(fence[1]):
-        del lines[-1]
-    language = (fence[2].split() or ["text"])[0].lower()
-    return Syntax("\n".join(lines), language, theme=CODE_THEME, background_color="default")
-
-
-def _render_markdown(text: str) -> RenderableType:
+        lines = text.split("\n")[1:]
+        if lines and lines[-1].strip().startswith(fence[1]):
+            del lines[-1]
+        language = (fence[2].split() or ["text"])[0].lower()
+        return Syntax("\n".join(lines), language, theme=CODE_THEME, background_color="default")
     from rich.markdown import Markdown
 
     markdown = Markdown(text, code_theme=CODE_THEME, hyperlinks=False)
@@ -272,8 +255,6 @@ class _Trimmed:
     markdown: Markdown
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        from rich.segment import Segment
-
         rows = console.render_lines(self.markdown, options, pad=False)
         while rows and not _row_text(rows[0]):
             del rows[0]

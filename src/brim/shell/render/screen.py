@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from typing import Any, Final, Literal
 
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from brim.shell.render.reply_view import ReplyView
 from brim.shell.render.sanitize import sanitize
@@ -51,8 +52,6 @@ class Screen:
     """Output to the user, and questions; in a pipe, messages of brim go to standard error."""
 
     def __init__(self, console: Console | None = None, ask: Ask = ask_on_terminal) -> None:
-        from rich.console import Console
-
         self.console = self._messages = console or Console(highlight=False, soft_wrap=False)
         if console is None and not self.console.is_terminal:
             self._messages = Console(stderr=True, highlight=False, soft_wrap=False)
@@ -167,8 +166,6 @@ class Screen:
 
     def open_reply(self) -> ReplyView:
         """Return a view for a reply that is being streamed."""
-        from brim.shell.render.reply_view import ReplyView
-
         return ReplyView(self.console)
 
     @contextmanager
@@ -177,8 +174,6 @@ class Screen:
         if not self.is_terminal:
             yield
             return
-        from rich.text import Text
-
         spinner = self.console.status(Text(sanitize(text)), spinner="dots", spinner_style="dim")
         try:  # a Ctrl-C while it starts would otherwise leave it on the screen
             spinner.start()

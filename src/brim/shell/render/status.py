@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.utils import get_cwidth
 
 from brim.errors import InputError
 from brim.models.pricing import format_dollars
@@ -83,7 +84,7 @@ def render_status(template: str, values: Status, width: int) -> StyleAndTextTupl
     Raise InputError if the template has an unknown field.
     """
     left: set[str] = set()
-    units, end = _parse_template(template)
+    units, end = parse_template(template)
     row: Parts = []
     for unneeded in ("", *DROP_ORDER):
         left.add(unneeded)
@@ -94,22 +95,20 @@ def render_status(template: str, values: Status, width: int) -> StyleAndTextTupl
     return [(style, text) for style, text in _crop(row, width) if text]
 
 
-def check_template(template: str) -> None:
-    """Raise InputError if a template has an unknown field."""
-    _parse_template(template)
-
-
 # The template
 
 
 @lru_cache(maxsize=8)
-def _parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
-    """Return the units of a template, and the gap at its end."""
+def parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
+    """Return the units of a template, and the gap at its end; raise InputError if it is wrong."""
     for name in _FIELD.findall(template):
         if name not in FIELDS:
             raise InputError(_unknown(name))
     words = list(_WORD.finditer(template))
-    kinds = "".join(_kind_of_word(word[0]) for word in words)
+    kinds = "".join(
+        "f" if _FIELD.search(word[0]) else "l" if any(map(str.isalnum, word[0])) else "s"
+        for word in words
+    )
     units: list[_Unit] = []
     end = 0
     for unit in _UNIT.finditer(kinds):
@@ -118,12 +117,6 @@ def _parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
         units.append(_Unit(gap, template[start:end_of_unit]))
         end = end_of_unit
     return tuple(units), template[end:]
-
-
-def _kind_of_word(word: str) -> str:
-    if _FIELD.search(word):
-        return "f"
-    return "l" if any(sign.isalnum() for sign in word) else "s"
 
 
 def _unknown(name: str) -> str:
@@ -166,8 +159,6 @@ def _fill_unit(unit: _Unit, filled: Mapping[str, Parts]) -> Parts:
 
 
 def _width(row: Iterable[tuple[str, str]]) -> int:
-    from prompt_toolkit.utils import get_cwidth
-
     return sum(get_cwidth(text) for _, text in row)
 
 
@@ -211,14 +202,6 @@ def _color(values: Status) -> str:
     return f"{_PLAIN} fg:ansi{color_of_fill(values.fill)}"
 
 
-def _used_field(values: Status) -> Parts:
-    return [(_PLAIN, _approximate_sign(values) + short_number(values.used))]
-
-
-def _limit_field(values: Status) -> Parts:
-    return [] if values.limit is None else [(_PLAIN, short_number(values.limit))]
-
-
 def _percent_field(values: Status) -> Parts:
     if values.limit is None:
         return []
@@ -251,8 +234,10 @@ def _bar_field(values: Status) -> Parts:
 
 FIELDS: Final[Mapping[str, Callable[[Status], Parts]]] = {
     "model": lambda values: _text_field(values.model, f"{_PLAIN} bold"),
-    "ctx_used": _used_field,
-    "ctx_limit": _limit_field,
+    "ctx_used": lambda values: [(_PLAIN, _approximate_sign(values) + short_number(values.used))],
+    "ctx_limit": lambda values: (
+        [] if values.limit is None else [(_PLAIN, short_number(values.limit))]
+    ),
     "ctx_percent": _percent_field,
     "cost": _cost_field,
     "route": lambda values: _text_field(values.route),

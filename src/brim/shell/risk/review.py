@@ -12,7 +12,9 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from tree_sitter import Node
 
 from brim.shell.risk import code, effects
 from brim.shell.risk.calls import (
@@ -22,6 +24,7 @@ from brim.shell.risk.calls import (
     why_by_table,
 )
 from brim.shell.risk.findings import ReviewLog, Risk
+from brim.shell.risk.places import Places
 from brim.shell.risk.words import (
     UNKNOWN,
     Expander,
@@ -37,11 +40,6 @@ from brim.shell.risk.words import (
     text_of,
 )
 from brim.shell.risk.wrappers import ASSIGNMENT, InnerCommand, find_inner_commands
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
-
-    from brim.shell.risk.places import Places
 
 DEEPEST: Final = 8
 """Levels of nested shells, scripts and aliases."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
 
 from brim.errors import InputError
-
-if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
 
 UNKNOWN: Final = "\ue000"
 """Text that is known only at run time."""
@@ -81,7 +81,7 @@ def parse_command(text: str) -> Node:
         raise UnreadableError("it is too complex to parse")
     if "\0" in text or "\r" in text:
         raise UnreadableError("it contains a control character")
-    root = _parser().parse(text.encode("utf-8", "replace")).root_node
+    root = bash_parser().parse(text.encode("utf-8", "replace")).root_node
     if root.has_error:
         raise UnreadableError("it is not a valid shell command")
     if _is_deep(root):
@@ -90,11 +90,8 @@ def parse_command(text: str) -> Node:
 
 
 @cache
-def _parser() -> Parser:
-    import tree_sitter
-    import tree_sitter_bash
-
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+def bash_parser() -> Parser:
+    return Parser(Language(tree_sitter_bash.language()))
 
 
 def _is_deep(root: Node) -> bool:

@@ -213,14 +213,12 @@ async def _models_at(
             return await _list_models(transport, ModelConfig(endpoint=url, key_env=key_env))
         except AuthenticationError:
             # llama.cpp reads its own key from this variable; no other key is sent to it.
-            if key_env is None and "LLAMA_API_KEY" in environment and await _is_llama(transport):
-                return await _models_at(url, "LLAMA_API_KEY", environment, timeout)
-            raise
-
-
-async def _is_llama(transport: Transport) -> bool:
-    health = await transport.request_json("GET", "/health")
-    return "llama.cpp" in health.headers.get("server", "")
+            if key_env is not None or "LLAMA_API_KEY" not in environment:
+                raise
+            health = await transport.request_json("GET", "/health")
+            if "llama.cpp" not in health.headers.get("server", ""):
+                raise
+            return await _models_at(url, "LLAMA_API_KEY", environment, timeout)
 
 
 async def _list_models(transport: Transport, at: ModelConfig) -> list[FoundModel]:

@@ -14,17 +14,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from brim.config import Config, Trust, home_as_tilde
+from brim import __version__
+from brim.config import Config, LoadedConfig, Trust, home_as_tilde
 from brim.errors import BrimError, ConfigError
 from brim.shell.approval.secret_masker import Masker
 from brim.shell.setup import CheckResult, CheckState, Finding
 from brim.shell.setup.discovery import PORTS, find_models
-
-if TYPE_CHECKING:
-    from brim.config import ConfigFile, LoadedConfig
 
 PATIENCE: Final = 3.0
 """Seconds that a server may take to respond."""
@@ -57,17 +55,13 @@ def run_checks(
 ) -> Iterator[CheckResult]:
     """Yield the result of each check as soon as it is done; an invalid configuration is one."""
     config = Config() if isinstance(loaded, ConfigError) else loaded.config
-    masker = _masker(config, environment)
-    for check in _all_checks(loaded, config, environment, ports, patience, extra):
-        advice = check.advice and masker.mask(check.advice).text
-        yield replace(check, message=masker.mask(check.message).text, advice=advice)
-
-
-def _masker(config: Config, environment: Mapping[str, str]) -> Masker:
     models = config.models.values()
     keys = [environment.get(model.key_env or "") for model in models]
     headers = [value for model in models for value in model.headers.values()]
-    return Masker(environment, also=[*filter(None, keys), *headers])
+    masker = Masker(environment, also=[*filter(None, keys), *headers])
+    for check in _all_checks(loaded, config, environment, ports, patience, extra):
+        advice = check.advice and masker.mask(check.advice).text
+        yield replace(check, message=masker.mask(check.message).text, advice=advice)
 
 
 def _all_checks(
@@ -78,7 +72,9 @@ def _all_checks(
     patience: float,
     extra: Sequence[ExtraCheck],
 ) -> Iterator[CheckResult]:
-    yield _check_version()
+    system = f"{platform.system()} {platform.machine()}".strip()
+    message = f"brim {__version__}, Python {platform.python_version()}, {system}"
+    yield CheckResult("version", "ok", message)
     yield from _check_extras()
     yield from _check_configuration(loaded)
     for name in config.models:
@@ -96,14 +92,6 @@ def _all_checks(
 
 
 # Installation
-
-
-def _check_version() -> CheckResult:
-    from brim import __version__
-
-    system = f"{platform.system()} {platform.machine()}".strip()
-    message = f"brim {__version__}, Python {platform.python_version()}, {system}"
-    return CheckResult("version", "ok", message)
 
 
 def _check_extras() -> Iterator[CheckResult]:
@@ -129,15 +117,13 @@ def _check_configuration(loaded: LoadedConfig | ConfigError) -> Iterator[CheckRe
             yield CheckResult("configuration", "bad", problem, advice)
         return
     for file in loaded.files:
-        yield CheckResult("configuration", *_check_file(file))
-
-
-def _check_file(file: ConfigFile) -> Finding:
-    path = home_as_tilde(file.path)
-    if file.state == "not trusted":
-        return "warn", f"{path} is ignored: it is not trusted", "brim config trust"
-    used = file.state == "used"
-    return "ok", f"{path} is used" if used else f"{path} does not exist; defaults apply"
+        path = home_as_tilde(file.path)
+        if file.state == "not trusted":
+            message = f"{path} is ignored: it is not trusted"
+            yield CheckResult("configuration", "warn", message, "brim config trust")
+        else:
+            used = "is used" if file.state == "used" else "does not exist; defaults apply"
+            yield CheckResult("configuration", "ok", f"{path} {used}")
 
 
 def _check_model(
@@ -249,20 +235,17 @@ def _check_terminal(environment: Mapping[str, str]) -> Iterator[Finding]:
 def _check_screen(environment: Mapping[str, str]) -> Finding:
     kind = environment.get("TERM") or "unknown"
     columns = shutil.get_terminal_size().columns
-    message = f"{kind}, {columns} columns, {_describe_colors(environment)}"
+    colors = "256 colors" if "256" in kind else "16 colors"
+    if environment.get("COLORTERM") in ("truecolor", "24bit"):
+        colors = "true color"
+    if environment.get("NO_COLOR"):
+        colors = "no colors (NO_COLOR)"
+    message = f"{kind}, {columns} columns, {colors}"
     if kind in ("dumb", "unknown"):
         return "warn", message, "export TERM=xterm-256color, if it supports that"
     if columns < MIN_COLUMNS:
         return "warn", message, f"make it {MIN_COLUMNS} columns wide or more"
     return "ok", message
-
-
-def _describe_colors(environment: Mapping[str, str]) -> str:
-    if environment.get("NO_COLOR"):
-        return "no colors (NO_COLOR)"
-    if environment.get("COLORTERM") in ("truecolor", "24bit"):
-        return "true color"
-    return "256 colors" if "256" in environment.get("TERM", "") else "16 colors"
 
 
 def is_healthy(checks: Sequence[CheckResult]) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from brim.config import Config, ModelConfig
 from brim.errors import (
     AuthenticationError,
     BrimError,
@@ -30,9 +30,6 @@ from brim.storage.calibration_store import CalibrationStore
 from brim.wire.formats import FORMATS
 from brim.wire.template_rules import describe_rules
 from brim.wire.template_trial import ALL_FEATURES
-
-if TYPE_CHECKING:
-    from brim.config import Config, ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +67,24 @@ def check_model(
         state: CheckState = "warn" if endpoint.is_loopback else "bad"
         yield CheckResult("key", state, f"{model.key_env} is not set", f"export {model.key_env}=…")
     profile = ModelProfile(model_name, template=model.template)
-    report = _probe(endpoint, profile, patience, counts=config.count.server != "off")
+    counts = config.count.server != "off"
+    with Portal() as portal:
+        try:
+            report = portal.run(_query_server(endpoint, profile, patience, counts=counts))
+        except (TimeoutError, BrimError) as error:
+            report = ServerReport(str(error) or f"{endpoint.host} timed out")
     yield CheckResult("server", *_check_server(name, report, endpoint, model_name))
     yield CheckResult("window", *_check_window(name, model, model_name, report))
     yield CheckResult("counting", *_check_counting(model_name, report, config.count.server))
     if report.error is None and model.format == "openai":
-        yield CheckResult("template", "ok", _describe_template(report.profile))
+        rules, source = report.profile.rules(), report.profile.template_source
+        known = f"{describe_rules(rules)} ({source})"
+        if report.profile.trial is None and rules.free:
+            known = "unknown: the server does not render; requests are sent as they are"
+        yield CheckResult("template", "ok", known)
     yield CheckResult(
         "price", *_check_price(name, model, model_name, find_price_basis(report.kind, endpoint))
     )
-
-
-def _probe(
-    endpoint: Endpoint, profile: ModelProfile, patience: float, *, counts: bool
-) -> ServerReport:
-    with Portal() as portal:
-        try:
-            return portal.run(_query_server(endpoint, profile, patience, counts=counts))
-        except TimeoutError as error:
-            return ServerReport(str(error) or f"{endpoint.host} timed out")
-        except BrimError as error:
-            return ServerReport(str(error))
 
 
 async def _query_server(
@@ -184,12 +178,6 @@ def _check_counting(model_name: str, report: ServerReport, wanted: str) -> Findi
     if counts or has_splintr():
         return "ok", message
     return "ok", message, f"{INSTALL} installs the tokenizers of open models"
-
-
-def _describe_template(profile: ModelProfile) -> str:
-    if profile.trial is None and profile.rules().free:
-        return "unknown: the server does not render; requests are sent as they are"
-    return f"{describe_rules(profile.rules())} ({profile.template_source})"
 
 
 def _check_price(name: str, model: ModelConfig, model_name: str, basis: PriceBasis) -> Finding:

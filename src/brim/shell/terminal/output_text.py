@@ -223,13 +223,10 @@ class OutputBuffer:
         if self._size <= MAX_HEAD + MAX_TAIL:
             return self._head + tail, None
         left_out = self._size - MAX_HEAD - MAX_TAIL
-        note = f"\n[… {left_out:,} characters omitted; {self._where()} …]\n"
+        where = f"the {'beginning' if self._problem else 'whole output'} is in {self._path}"
+        where = where if self._path else f"not saved: {self._problem}"
+        note = f"\n[… {left_out:,} characters omitted; {where} …]\n"
         return self._head + note + tail[-MAX_TAIL:], self._path
-
-    def _where(self) -> str:
-        if self._path is None:
-            return f"not saved: {self._problem}"
-        return f"the {'beginning' if self._problem else 'whole output'} is in {self._path}"
 
     def _write(self, text: str) -> None:
         """Write to the file, opened on first use; a full disk ends the file, not the command."""

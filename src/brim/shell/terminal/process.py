@@ -167,16 +167,14 @@ class ShellProcess:
 
     def close(self) -> None:
         self.hang_up()
-        self._await_end(time.monotonic() + HANGUP_TIMEOUT)
+        deadline = time.monotonic() + HANGUP_TIMEOUT
+        while self.is_alive and time.monotonic() < deadline:
+            # A shell cannot exit while its output blocks.
+            if select.select([self.master], [], [], 0.02)[0]:
+                read_available(self.master)
         self.kill()
         self._process.wait()
         self._release()
-
-    def _await_end(self, deadline: float) -> None:
-        """Read until it ends, because a shell cannot exit while its output blocks."""
-        while self.is_alive and time.monotonic() < deadline:
-            if select.select([self.master], [], [], 0.02)[0]:
-                read_available(self.master)
 
     def _release(self) -> None:
         pipes = (self.reports, self._unread, self._lines)
@@ -255,19 +253,14 @@ class StatusReports:
             elif kind == b"trap" and len(fields) > 1:
                 traps = fields[0] or traps
             elif kind == b"done" and len(fields) > 4:
-                self.done = _parse_status(fields)
+                code, flags, jobs, folder = fields[:4]
+                number = int(code) if code.isdecimal() else 0
+                self.done = CommandStatus(number, flags, jobs, folder.removesuffix("\n"))
             elif kind == b"answer":
                 answer = _decode(rest[:-1])
             elif kind == b"answered":
                 self.answer = answer
         self.traps = traps
-
-
-def _parse_status(fields: list[str]) -> CommandStatus:
-    code, flags, jobs, folder = fields[:4]
-    return CommandStatus(
-        int(code) if code.isdecimal() else 0, flags, jobs, folder.removesuffix("\n")
-    )
 
 
 def _decode(data: bytes) -> str:
@@ -286,15 +279,12 @@ def describe_missing(command: str, program: str, dialect: ShellDialect) -> str |
     other errors depend on the user's aliases and options.
     """
     missing = _check_syntax(command, program, dialect)
-    if missing is None and _ends_in_backslash(command):
+    backslashes = len(command) - len(command.rstrip("\\"))
+    if missing is None and backslashes % 2:
         # In a comment, neither the backslash nor a quote in its place has a meaning.
         quoted = _check_syntax(command[:-1] + '"', program, dialect)
         return "a line must follow the backslash" if quoted else None
     return missing
-
-
-def _ends_in_backslash(command: str) -> bool:
-    return (len(command) - len(command.rstrip("\\"))) % 2 == 1
 
 
 def _check_syntax(command: str, program: str, dialect: ShellDialect) -> str | None:

@@ -64,7 +64,9 @@ class Typeahead:
     def take(self) -> None:
         """Read the keys typed so far, so that the next reader does not get them."""
         with suppress(OSError):
-            while self._usual is not None and len(self._keys) < _MAX_BYTES and self._has_keys():
+            while self._usual is not None and len(self._keys) < _MAX_BYTES:
+                if not select.select([self._descriptor], [], [], 0)[0]:
+                    return
                 data = os.read(self._descriptor, _MAX_BYTES)
                 if not data:
                     return
@@ -96,9 +98,6 @@ class Typeahead:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-
-    def _has_keys(self) -> bool:
-        return bool(select.select([self._descriptor], [], [], 0)[0])
 
     def _set(self, attributes: Attributes) -> None:
         with suppress(termios.error):  # the terminal was closed

@@ -84,9 +84,11 @@ class UserShell:
         keys: int = 0,
         screen: int = 1,
     ) -> None:
-        self._program = program or _default_program(environment)
-        self._dialect = ShellDialect(Path(self._program).name)
-        self._folder = folder
+        self.program = program or _default_program(environment)
+        """The path of the shell."""
+        self._dialect = ShellDialect(Path(self.program).name)
+        self.folder = folder
+        """Its working directory."""
         self._environment = dict(environment)
         self.spill = spill
         """The folder for outputs that are too long for memory."""
@@ -102,19 +104,10 @@ class UserShell:
         self._answers: dict[str, str] = {}
         self._read: tuple[str, str | None] | None = None
         """The last command that was checked, and what it lacked."""
-        self.on_output: Callable[[], None] = _ignore
+        self.on_output: Callable[[], None] = lambda: None
         """Called in another thread when a background job has written something."""
         self.typed = b""
         """Keys typed during the last command that no program has read."""
-
-    @property
-    def folder(self) -> Path:
-        return self._folder
-
-    @property
-    def program(self) -> str:
-        """The path of the shell."""
-        return self._program
 
     def start(self) -> None:
         """Start the shell if it is not running; the next command reports errors."""
@@ -123,7 +116,10 @@ class UserShell:
 
     def run(self, command: str) -> CommandResult:
         """Run a command on the terminal; raise InputError if it is incomplete."""
-        self._check(command)
+        if "\0" in command:
+            raise InputError("The command contains a zero byte. Remove it.")
+        if (missing := self.missing(command)) is not None:
+            raise InputError(f"The command is incomplete: {missing}. Nothing was run.")
         with self._lend() as live:
             self._answers.clear()
             kept = OutputBuffer(self.spill)
@@ -175,15 +171,8 @@ class UserShell:
     def missing(self, command: str) -> str | None:
         """Return what a command lacks at its end; None if it is complete."""
         if self._read is None or self._read[0] != command:
-            self._read = command, describe_missing(command, self._program, self._dialect)
+            self._read = command, describe_missing(command, self.program, self._dialect)
         return self._read[1]
-
-    def _check(self, command: str) -> None:
-        if "\0" in command:
-            raise InputError("The command contains a zero byte. Remove it.")
-        missing = self.missing(command)
-        if missing is not None:
-            raise InputError(f"The command is incomplete: {missing}. Nothing was run.")
 
     def _perform(
         self, live: ShellProcess, command: str, kept: OutputBuffer
@@ -205,7 +194,11 @@ class UserShell:
             if self._keys is not None:
                 stack.enter_context(raw_mode(self._keys))
             stack.enter_context(redirect_interrupts(relay.press))
-            self._draw_waiting()
+            sys.stdout.flush()
+            # What background jobs have written since the last command.
+            waiting = self._idle_reader.take() if self._idle_reader is not None else b""
+            self._draw(self._notice.encode() + waiting)
+            self._notice = ""
             stdin = os.devnull if self._keys is None else live.paths.tty
             live.send(live.dialect.run(command, live.paths, token, self._carried, stdin))
             relay.until_done(reports)
@@ -222,25 +215,16 @@ class UserShell:
             code = self._live.code if self._live is not None else 0
             self._drop()
             threading.Thread(target=self.start, daemon=True).start()
-            return CommandResult(command, output, None, self._folder, whole, ended_with=code)
+            return CommandResult(command, output, None, self.folder, whole, ended_with=code)
         self._carried = CarriedState(done.code, done.flags, reports.traps)
-        self._folder = Path(done.folder) if done.folder else self._folder
+        self.folder = Path(done.folder) if done.folder else self.folder
         if self._live is not None:
             self.typed = self._live.unread() + unsent
         is_stopped = done.code in _STOPPED_CODES and done.jobs.strip() != ""
-        return CommandResult(
-            command, output, None if is_stopped else done.code, self._folder, whole
-        )
+        return CommandResult(command, output, None if is_stopped else done.code, self.folder, whole)
 
     def _draw(self, data: bytes) -> None:
         write_all(self._screen, data)
-
-    def _draw_waiting(self) -> None:
-        """Show what background jobs have written since the last command."""
-        sys.stdout.flush()
-        waiting = self._idle_reader.take() if self._idle_reader is not None else b""
-        self._draw(self._notice.encode() + waiting)
-        self._notice = ""
 
     def _tidy(self, cleaner: OutputCleaner, kept: OutputBuffer) -> None:
         """Restore the terminal modes, and move to the start of a line."""
@@ -287,12 +271,13 @@ class UserShell:
             return self._live
 
     def _launch(self) -> ShellProcess:
-        self._folder = _nearest_existing(self._folder)
+        folders = (self.folder, *self.folder.parents)
+        self.folder = next((each for each in folders if each.is_dir()), Path("/"))
         for with_users in (True, False):
             live = ShellProcess(
                 self._dialect,
-                self._program,
-                self._folder,
+                self.program,
+                self.folder,
                 self._environment,
                 attributes=self._attributes,
                 with_users=with_users,
@@ -305,7 +290,7 @@ class UserShell:
             live.close()
             if self._is_closed:
                 break
-        raise BrimError(f"The shell cannot be started: {self._program}. Set SHELL to another one.")
+        raise BrimError(f"The shell cannot be started: {self.program}. Set SHELL to another one.")
 
     def _is_up(self, live: ShellProcess) -> bool:
         """Wait for the start files and the first prompt commands; interrupt them if they hang."""
@@ -336,10 +321,6 @@ class UserShell:
             live.close()
 
 
-def _ignore() -> None:
-    """Do nothing."""
-
-
 def _discard(_data: bytes) -> None:
     """Discard output."""
 
@@ -350,11 +331,6 @@ def _default_program(environment: Mapping[str, str]) -> str:
         return users
     path = environment.get("PATH")
     return shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh"
-
-
-def _nearest_existing(folder: Path) -> Path:
-    """Return the folder, or its nearest parent that exists."""
-    return next((each for each in (folder, *folder.parents) if each.is_dir()), Path("/"))
 
 
 def _terminal_attributes(keys: int | None) -> Attributes | None:

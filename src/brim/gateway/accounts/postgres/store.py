@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import astuple
 from datetime import date
-from typing import Any, Final
+from typing import Final
 
-from brim.gateway.accounts.caps import ALL, Cap, dump_caps, key_scope, load_caps, reset_time
+from brim.gateway.accounts.caps import ALL, Cap, dump_caps, key_scope, load_caps
 from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
 from brim.gateway.accounts.postgres.pool import REPORT_SECONDS, PostgresPool
 from brim.gateway.accounts.reservations import (
@@ -144,8 +144,13 @@ class PostgresAccountStore:
                 await self._pool.fetch_value("SELECT brim.create_counters($1, $2, $3)", *caps[:3])
             elif row["has_expired"]:
                 await self._sweep(waits=True)
+            elif row["rejection"] is None:
+                return None
+            elif row["rejection"] == "invalid":
+                return ReservationInvalid()
             else:
-                return _to_rejection(reservation, row)
+                index, at = row["cap_number"] - 1, row["at"]
+                return reservation.cap_reached(index, row["spent"], row["reserved"], at)
 
     async def mark_sent(self, id: str, lease: float) -> bool:
         return bool(
@@ -219,13 +224,3 @@ def _cap_columns(reservation: Reservation) -> tuple[list[str], list[str], list[s
         [cap.period for cap in caps],
         [cap.limit for cap in caps],
     )
-
-
-def _to_rejection(reservation: Reservation, row: Any) -> CapReached | ReservationInvalid | None:
-    if row["rejection"] is None:
-        return None
-    if row["rejection"] == "invalid":
-        return ReservationInvalid()
-    scope, cap = reservation.caps[row["cap_number"] - 1]
-    resets_at = reset_time(cap.period, row["at"])
-    return CapReached(scope, cap, row["spent"], row["reserved"], resets_at)

@@ -159,7 +159,10 @@ class ScriptRunner:
             if isinstance(reply, exceptions.NoScriptError)
         ]
         if missing:
-            texts = [_as_eval(calls[number]) for number in missing]
+            texts = [
+                ("EVAL", _load_script(calls[number].script)[1], *calls[number].arguments[2:])
+                for number in missing
+            ]
             for number, reply in zip(missing, await self._exchange_with_retry(texts), strict=True):
                 replies[number] = reply
         return replies
@@ -239,8 +242,3 @@ def _load_script(name: str) -> tuple[str, str]:
     periods = ", ".join(f"{period} = {length}" for period, length in PERIODS.items())
     text = "\n".join([f"local PERIODS = {{ {periods} }}", *parts])
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), text
-
-
-def _as_eval(call: _Command) -> tuple[str, ...]:
-    _, text = _load_script(call.script)
-    return ("EVAL", text, *call.arguments[2:])

@@ -21,7 +21,7 @@ from operator import add
 from typing import Any, Final, cast
 
 from brim.errors import AccountStoreError
-from brim.gateway.accounts.caps import Cap, Unit, counter_name, dump_caps, load_caps, reset_time
+from brim.gateway.accounts.caps import Cap, Unit, counter_name, dump_caps, load_caps
 from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
 from brim.gateway.accounts.redis.script_runner import ScriptRunner
 from brim.gateway.accounts.reservations import (
@@ -115,7 +115,8 @@ class RedisAccountStore:
         while outcome == "again":
             outcome, *numbers = await self._run("reserve", *arguments)
         if outcome == "cap_reached":
-            return _to_cap_reached(reservation, *numbers)
+            index, spent, reserved, now = numbers
+            return reservation.cap_reached(index, int(spent), int(reserved), float(now))
         return ReservationInvalid() if outcome == "invalid" else None
 
     async def mark_sent(self, id: str, lease: float) -> bool:
@@ -167,7 +168,8 @@ class RedisAccountStore:
         for day in await self._days(since, until):
             # A row begins with its time, which has the same length in all rows.
             for text, id in sorted(await self._rows_of(day)):
-                yield _to_row(id, day, text)
+                time, state, is_estimated, figures, names = json.loads(text)
+                yield LedgerRow.of((id, time, day, *names, *figures, state, is_estimated))
 
     async def _days(self, since: date | None, until: date | None) -> list[str]:
         first = since.isoformat() if since else ""
@@ -243,13 +245,6 @@ def _dump_list(names: Iterable[str]) -> str:
 # Results of scripts
 
 
-def _to_cap_reached(
-    reservation: Reservation, index: int, spent: str, reserved: str, now: str
-) -> CapReached:
-    scope, cap = reservation.caps[index]
-    return CapReached(scope, cap, int(spent), int(reserved), reset_time(cap.period, float(now)))
-
-
 def _to_key(id: str, facts: str, revoked: str | None = None) -> ApiKey:
     name, project, is_operator, created, _ = json.loads(facts)
     ended = None if revoked is None else float(revoked.split()[0])
@@ -260,11 +255,6 @@ def _to_counter(period: str, field: str, text: str) -> CapCounter:
     unit, _, scope = field.partition("/")
     spent, reserved = text.split()
     return CapCounter(scope, cast("Unit", unit), period, int(spent), int(reserved))
-
-
-def _to_row(id: str, day: str, text: str) -> LedgerRow:
-    time, state, is_estimated, figures, names = json.loads(text)
-    return LedgerRow.of((id, time, day, *names, *figures, state, is_estimated))
 
 
 def _parse_total(

@@ -227,13 +227,13 @@ def _find_cap_reached(
 ) -> CapReached | None:
     """Return the first cap without room, if the previous reservation were released."""
     periods, max_charge = current_periods(now), reservation.max_charge
-    for scope, cap in reservation.caps:
+    for index, (scope, cap) in enumerate(reservation.caps):
         where = scope, periods[cap.period], cap.unit
         spent, reserved = base.execute(_COUNTER, where).fetchone() or _create_counter(base, *where)
         if before is not None:
             reserved -= before.within(*where)
         if spent + reserved + max_charge.amount(cap.unit) > cap.limit:
-            return CapReached(scope, cap, spent, reserved, reset_time(cap.period, now))
+            return reservation.cap_reached(index, spent, reserved, now)
     return None
 
 

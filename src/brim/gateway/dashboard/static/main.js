@@ -179,7 +179,7 @@ function showLocation() {
   state.view = view in VIEWS ? view : "requests";
   state.openId = state.view === "requests" && /^[\w-]{1,80}$/.test(id ?? "") ? id : null;
   show();
-  if (!state.openId) close();
+  if (!state.openId) the("request").close();
   poll();
 }
 
@@ -211,12 +211,25 @@ async function find(id) {
   return null;
 }
 
-const close = () => the("request").close();
+/** Close the request. The URL changes first: a dialog reports "close" with the next frame only. */
+function close() {
+  leaveRequest();
+  the("request").close();
+}
+
+function leaveRequest() {
+  if (!state.openId) return;
+  state.openId = null;
+  location.hash = "#requests";
+}
+
+the("request").addEventListener("cancel", leaveRequest); // Escape
 
 the("request").addEventListener("close", () => {
+  if (the("request").open) return; // opened again before this event
   const { id } = the("request").dataset;
   the("request").dataset.id = "";
-  if (state.openId) location.hash = "#requests";
+  leaveRequest();
   requests.focusOn(id);
 });
 
