@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -186,7 +187,7 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
         if as_json:
             click.echo(json.dumps(greeting.to_dict()))
         elif style == "json":
-            logs.log_event("serving", greeting.to_dict())
+            logging.getLogger("brim").info("serving", extra={"fields": greeting.to_dict()})
         else:
             click.echo("\n".join(greeting.lines(terminal_width(sys.stderr))), err=True)
 

@@ -8,6 +8,7 @@ place is noticed. The cache only saves time: results do not depend on it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from marshal import dumps
 from threading import Lock
@@ -58,19 +59,17 @@ class ConversationKey:
         return self is other or is_same
 
 
+@dataclass(slots=True, eq=False)
 class CachedConversation:
     """A conversation as far as it was read."""
 
-    __slots__ = ("encoded", "key", "planner", "reader", "size", "tail")
-
-    def __init__(self, key: ConversationKey, planner: Planner, reader: BodyReader) -> None:
-        self.key = key
-        self.planner = planner
-        self.reader = reader
-        self.encoded: Sequence[bytes] = ()
-        self.tail: _Tail = (0, ())
-        self.size = 0
-        """Bytes of the encoded messages."""
+    key: ConversationKey
+    planner: Planner
+    reader: BodyReader
+    encoded: Sequence[bytes] = ()
+    tail: _Tail = (0, ())
+    size: int = 0
+    """Bytes of the encoded messages."""
 
 
 class PrefixCache:

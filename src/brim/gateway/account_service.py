@@ -24,6 +24,7 @@ from brim.gateway.accounts import create_store, file_path
 from brim.gateway.accounts.keys import Access
 from brim.gateway.accounts.reservations import (
     CapReached,
+    Rejection,
     Reservation,
     ReservationInvalid,
     Settlement,
@@ -220,9 +221,7 @@ class AccountService:
             raise errors.store_unavailable_error(error=error_type) from None
         log.warning("request sent unrecorded", extra={"fields": {"id": id}})
 
-    async def _retry_reserve(
-        self, reservation: Reservation, rejection: CapReached | ReservationInvalid | None
-    ) -> None:
+    async def _retry_reserve(self, reservation: Reservation, rejection: Rejection | None) -> None:
         """Try again if that may help. Raise `GatewayError` if it does not."""
         if isinstance(rejection, CapReached):
             # Finished requests that are not settled yet still hold their maximum cost.

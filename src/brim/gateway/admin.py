@@ -43,16 +43,24 @@ class AdminRoutes:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._services = gateway.services
-        self._model_list = ModelList(gateway.services.routes)
+        self._services = services = gateway.services
+        self._model_list = ModelList(services.routes)
+        self._dashboard = dashboard.Dashboard(services.accounts, services.routes)
 
     def app(self) -> Starlette:
+        versioned: list[tuple[str, str, View]] = [
+            ("GET", "/models", self.models),
+            ("GET", "/models/{name:path}", self.model),
+            ("POST", ANTHROPIC.count_path, partial(self.count, ANTHROPIC)),
+            ("POST", RESPONSES.count_path, partial(self.count, RESPONSES)),
+        ]
         views: list[tuple[str, str, View]] = [
-            *(
-                (method, version + path, view)
-                for version in ("/v1", "")  # some clients omit it
-                for method, path, view in self._versioned()
-            ),
+            *((method, f"/v1{path}", view) for method, path, view in versioned),
+            *versioned,  # some clients omit the version
+            ("GET", "/", dashboard.send_asset),
+            ("GET", dashboard.ASSETS + "{name}", dashboard.send_asset),
+            ("GET", "/brim/spending", self._dashboard.spending),
+            ("GET", "/brim/routes", self._dashboard.routes),
             ("GET", "/brim/requests", self.requests),
             ("GET", "/brim/requests/{id}", self.request),
             ("GET", "/metrics", self.metrics),
@@ -61,7 +69,6 @@ class AdminRoutes:
             ("GET", "/openapi.json", self.description),
         ]
         routes = [Route(path, view, methods=[method]) for method, path, view in views]
-        routes += dashboard.create_routes(self._services.accounts, self._services.routes)
         app = Starlette(
             routes=[self._protect(route) for route in routes],
             exception_handlers={
@@ -95,14 +102,6 @@ class AdminRoutes:
             return response
 
         return Route(route.path, protected, methods=list(route.methods or ()))
-
-    def _versioned(self) -> list[tuple[str, str, View]]:
-        return [
-            ("GET", "/models", self.models),
-            ("GET", "/models/{name:path}", self.model),
-            ("POST", ANTHROPIC.count_path, partial(self.count, ANTHROPIC)),
-            ("POST", RESPONSES.count_path, partial(self.count, RESPONSES)),
-        ]
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from starlette.types import Receive, Scope, Send
-
 from brim.errors import ProviderError
 from brim.fitting import feedback
 from brim.gateway import bodies, errors, headers
@@ -22,14 +20,13 @@ from brim.gateway.billing import ChargeStatus, RequestBilling
 from brim.gateway.bodies import check_conversation, detect_format
 from brim.gateway.fit_request import ClientRequest
 from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder, UpstreamReply
-from brim.gateway.handler import JSON, RequestHandler, Services, printable_name
+from brim.gateway.handler import JSON, RequestHandler, printable_name
 from brim.gateway.headers import parse_options
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.routes import ModelRoute
 from brim.gateway.stream_monitor import StreamMonitor, extract_text
 from brim.models.pricing import Usage, cost
 from brim.providers.http_connection import Header
-from brim.wire.formats import BodyFormat
 from brim.wire.reply import parse_reported_cost, parse_usage
 from brim.wire.reply_parser import find_error_object
 
@@ -40,14 +37,10 @@ UNFINISHED_STATUSES: Final = ("queued", "in_progress")
 class CompletionHandler(RequestHandler):
     """Handles one request for a model's reply."""
 
-    def __init__(
-        self, services: Services, format: BodyFormat, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        super().__init__(services, format, scope, receive, send)
-        self._forwarder: Forwarder | None = None
-        self._reply: UpstreamReply | None = None
-        self._monitor: StreamMonitor | None = None
-        self._billing: RequestBilling | None = None
+    _forwarder: Forwarder | None = None
+    _reply: UpstreamReply | None = None
+    _monitor: StreamMonitor | None = None
+    _billing: RequestBilling | None = None
 
     def close(self) -> None:
         super().close()

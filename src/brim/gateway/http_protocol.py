@@ -58,12 +58,6 @@ class ServerContext:
 class _Exchange:
     """One request and its response: the `receive` and `send` of an ASGI call."""
 
-    __slots__ = (
-        *("_body", "_body_size", "_head", "_is_bodiless", "_is_chunked", "_is_delivered"),
-        *("_needs_continue", "_protocol", "_remaining", "_waiter", "has_started"),
-        *("is_complete", "is_disconnected", "is_received", "keep_alive", "scope"),
-    )
-
     def __init__(self, protocol: HttpProtocol, scope: Scope, *, keep_alive: bool) -> None:
         self.scope = scope
         self.keep_alive = keep_alive

@@ -70,11 +70,6 @@ def flush() -> None:
         handler.flush()
 
 
-def log_event(message: str, fields: dict[str, Any]) -> None:
-    """Log an event of the gateway as a whole."""
-    _root_logger.info(message, extra={"fields": fields})
-
-
 def log_request(record: RequestRecord) -> None:
     """Log a finished request, without message content."""
     has_failed = record.status >= 500 or record.end in FAILED_ENDS

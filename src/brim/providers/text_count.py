@@ -26,8 +26,6 @@ STEP_MARGIN: Final = 0.27
 class TextSumCounter(RequestCounter):
     """Counts with given counts of texts; a text that is not among them is added with 0 tokens."""
 
-    __slots__ = ("counts",)
-
     def __init__(self, counter: RequestCounter) -> None:
         super().__init__(counter.name, counter.table, counter.family, counter.uncertainty)
         self.counts: dict[str, int] = {}

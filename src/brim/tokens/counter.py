@@ -26,19 +26,6 @@ _NAME = re.compile(r"[^\s<|\\/>{}\[\]\"]{1,64}")
 class RequestCounter:
     """Counts requests to the models of one family with one tokenizer."""
 
-    __slots__ = (
-        "_call",
-        "_extra",
-        "_message",
-        "density",
-        "family",
-        "name",
-        "overhead",
-        "ratio",
-        "table",
-        "uncertainty",
-    )
-
     def __init__(self, name: str, table: CountCache, family: Family, uncertainty: float) -> None:
         self.name = name
         self.overhead = family.request
@@ -148,8 +135,6 @@ class CalibratedCounter(RequestCounter):
     bytes for other scripts, so until it is measured, such text counts one token per byte, the
     maximum of any vocabulary.
     """
-
-    __slots__ = ("_scaled",)
 
     def __init__(
         self, counter: RequestCounter, ratio: float, density: float, uncertainty: float

@@ -18,19 +18,7 @@ FILE_SUFFIXES: Final = (".jinja", ".jinja2", ".j2", ".json", ".gguf", ".txt")
 _GGUF_KEY: Final = "tokenizer.chat_template"
 _MAX_KEYS: Final = 10_000
 _MAX_TEXT: Final = 10_000_000
-_NUMBERS: Final = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+_NUMBERS: Final = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 """The types of numbers in a GGUF file, as codes of `struct`."""
 _TEXT, _ARRAY = 8, 9
 

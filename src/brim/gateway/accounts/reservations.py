@@ -127,6 +127,9 @@ class ReservationInvalid:
     """A reservation was rejected because its key is unknown or revoked, or its id was used."""
 
 
+Rejection = CapReached | ReservationInvalid
+
+
 class Settlement(NamedTuple):
     """The actual charge of a request."""
 

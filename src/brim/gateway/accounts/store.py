@@ -21,11 +21,10 @@ from brim.gateway.accounts.caps import (
 from brim.gateway.accounts.keys import Access, ApiKey
 from brim.gateway.accounts.reservations import (
     CapCounter,
-    CapReached,
     GroupBy,
     LedgerRow,
+    Rejection,
     Reservation,
-    ReservationInvalid,
     Settlement,
 )
 from brim.models.pricing import SpendingRow, SpendingTotal
@@ -68,9 +67,7 @@ class AccountStore(Protocol):
 
     # Reservations
 
-    async def reserve(
-        self, reservation: Reservation, lease: float
-    ) -> CapReached | ReservationInvalid | None:
+    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | None:
         """Reserve the maximum charge of a request for `lease` seconds; return None on success.
 
         A cap counts everything that its scope spent in its period, also before the cap was set.

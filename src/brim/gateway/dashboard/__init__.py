@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from brim.gateway import bodies
 from brim.gateway.account_service import AccountService
@@ -53,17 +52,6 @@ _HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-cache",
 }
-
-
-def create_routes(accounts: AccountService, routes: ModelRoutes) -> list[Route]:
-    """Return the page, its files, and its data except the recent requests."""
-    dashboard = Dashboard(accounts, routes)
-    return [
-        Route("/", send_asset, methods=["GET"]),
-        Route(ASSETS + "{name}", send_asset, methods=["GET"]),
-        Route("/brim/spending", dashboard.spending, methods=["GET"]),
-        Route("/brim/routes", dashboard.routes, methods=["GET"]),
-    ]
 
 
 # The files

@@ -16,9 +16,9 @@ from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_
 from brim.gateway.accounts.postgres.pool import REPORT_SECONDS, PostgresPool
 from brim.gateway.accounts.reservations import (
     CapCounter,
-    CapReached,
     GroupBy,
     LedgerRow,
+    Rejection,
     Reservation,
     ReservationInvalid,
     Settlement,
@@ -130,9 +130,7 @@ class PostgresAccountStore:
 
     # Reservations
 
-    async def reserve(
-        self, reservation: Reservation, lease: float
-    ) -> CapReached | ReservationInvalid | None:
+    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | None:
         kept = clean_reservation(reservation)
         values, caps = (kept.id, *kept.names, *kept.max_charge.figures), _cap_columns(kept)
         step = _RESERVE_AS_SENT if reservation.is_sent else _RESERVE

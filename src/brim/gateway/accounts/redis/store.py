@@ -26,10 +26,10 @@ from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_
 from brim.gateway.accounts.redis.script_runner import ScriptRunner
 from brim.gateway.accounts.reservations import (
     CapCounter,
-    CapReached,
     Charge,
     GroupBy,
     LedgerRow,
+    Rejection,
     Reservation,
     ReservationInvalid,
     Settlement,
@@ -107,9 +107,7 @@ class RedisAccountStore:
 
     # Reservations
 
-    async def reserve(
-        self, reservation: Reservation, lease: float
-    ) -> CapReached | ReservationInvalid | None:
+    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | None:
         arguments = tuple(_reservation_arguments(clean_reservation(reservation), lease))
         outcome, *numbers = await self._run("reserve", *arguments)
         while outcome == "again":

@@ -17,11 +17,10 @@ from brim.gateway.accounts.caps import ALL, Cap, current_periods, load_caps, sta
 from brim.gateway.accounts.keys import Access, ApiKey
 from brim.gateway.accounts.reservations import (
     CapCounter,
-    CapReached,
     GroupBy,
     LedgerRow,
+    Rejection,
     Reservation,
-    ReservationInvalid,
     Settlement,
     clean_reservation,
     clean_settlements,
@@ -127,9 +126,7 @@ class SqliteAccountStore:
 
     # Reservations
 
-    async def reserve(
-        self, reservation: Reservation, lease: float
-    ) -> CapReached | ReservationInvalid | None:
+    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | None:
         return await self._write(steps.reserve, clean_reservation(reservation), lease)
 
     async def mark_sent(self, id: str, lease: float) -> bool:

@@ -33,6 +33,7 @@ from brim.gateway.accounts.caps import (
 from brim.gateway.accounts.keys import ApiKey, duplicate_name_error, no_active_key_error
 from brim.gateway.accounts.reservations import (
     CapReached,
+    Rejection,
     Reservation,
     ReservationInvalid,
     Settlement,
@@ -168,7 +169,7 @@ def set_caps(base: sqlite3.Connection, _: float, scope: str, caps: Sequence[Cap]
 
 def reserve(
     base: sqlite3.Connection, now: float, reservation: Reservation, lease: float
-) -> CapReached | ReservationInvalid | None:
+) -> Rejection | None:
     is_active, is_recorded, expires = base.execute(
         _KNOWN, (reservation.key, reservation.id)
     ).fetchone()
