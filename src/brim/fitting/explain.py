@@ -45,14 +45,20 @@ def render_plan(plan: Plan, width: int | None = None) -> str:
     found = build_rows(plan)
     total = PlanRow(
         "total",
-        _pluralize(plan.length, "message"),
+        f"{plan.length:,} message{'' if plan.length == 1 else 's'}",
         "",
         sum(row.before for row in found),
         sum(row.after for row in found),
         f"{'fits' if plan.fits else 'does not fit'} {plan.limit:,}",
     )
     head = ("message", "role", "outcome", "before", "after", "why")
-    cells = [head, *(_format_cells(row) for row in (*found, total))]
+    cells = [
+        head,
+        *(
+            (row.place, row.role, row.outcome, f"{row.before:,}", f"{row.after:,}", row.reason)
+            for row in (*found, total)
+        ),
+    ]
     warnings = [f"warning: {warning}" for warning in plan.warnings]
     return "\n".join(
         [
@@ -126,14 +132,6 @@ def _build_note_row(note: Note) -> PlanRow:
     place = "in" if note.role == "paragraph" else "before"
     reason = f"tells what was dropped, {place} message {note.at}"
     return PlanRow("", "note", "added", 0, note.tokens, reason)
-
-
-def _format_cells(row: PlanRow) -> tuple[str, ...]:
-    return row.place, row.role, row.outcome, f"{row.before:,}", f"{row.after:,}", row.reason
-
-
-def _pluralize(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 # Models

@@ -25,8 +25,13 @@ _LARGEST_NOTE: Final = gap_note(1_000_000, 1_000_000_000)
 
 
 def run_passes(draft: Draft, passes: Sequence[Pass], *, first: Sequence[Pass] = ()) -> None:
-    """Apply passes in order until the target is reached; those of `first` in any case."""
-    drop_invalid(draft)
+    """Apply passes in order until the target is reached; those of `first` in any case.
+
+    Units that a provider would reject are dropped before.
+    """
+    for unit in sorted(draft.view.invalid_units()):
+        defect = draft.history.units[unit].defect
+        draft.drop_unit(unit, defect or "before the first user message")
     for apply in first:
         apply(draft)
     for apply in passes:
@@ -35,13 +40,6 @@ def run_passes(draft: Draft, passes: Sequence[Pass], *, first: Sequence[Pass] = 
             break
         apply(draft)
     draft.repair_gaps()
-
-
-def drop_invalid(draft: Draft) -> None:
-    """Drop the units that a provider would reject."""
-    units = draft.history.units
-    for unit in sorted(draft.view.invalid_units()):
-        draft.drop_unit(unit, units[unit].defect or "before the first user message")
 
 
 def drop_thinking(draft: Draft) -> None:

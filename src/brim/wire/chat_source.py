@@ -50,6 +50,14 @@ class ChatTurn:
         return "".join(self.message.words)
 
 
+def read_native(turn: ChatTurn, field: str) -> list[Part] | None:
+    """Return the original parts of a reply in the target format; None if it has none."""
+    own = turn.raw.get(field)
+    if not isinstance(own, Sequence) or isinstance(own, str):
+        return None
+    return [copy_public(part) for part in own if isinstance(part, Mapping)]
+
+
 def split_system(messages: Sequence[Mapping[str, Any]]) -> tuple[list[ChatTurn], list[ChatTurn]]:
     """Return the leading system turns and the conversation; call ids are not assigned yet."""
     turns = [
@@ -75,9 +83,9 @@ def assign_call_ids(turns: Iterable[ChatTurn], clean: Callable[[str], str]) -> I
             if before != "assistant":
                 waiting = defaultdict(deque)
             names = tuple(_make_unique(clean(call.id), used) for call in message.calls)
-            customs = _find_custom_calls(turn.raw, len(names))
-            for call, name, is_custom in zip(message.calls, names, customs, strict=True):
-                waiting[call.id].append((name, is_custom))
+            raws = turn.raw.get("tool_calls") or [{}] * len(names)
+            for call, name, raw in zip(message.calls, names, raws, strict=True):
+                waiting[call.id].append((name, "custom" in raw))
             yield ChatTurn(turn.index, turn.raw, message, names)
         elif message.role == "tool" and waiting.get(message.answers or ""):
             name, is_custom = waiting[message.answers or ""].popleft()
@@ -94,11 +102,6 @@ def _make_unique(name: str, used: set[str]) -> str:
         unique = f"{name}_{number}"
     used.add(unique)
     return unique
-
-
-def _find_custom_calls(raw: Part, number: int) -> list[bool]:
-    calls = raw.get("tool_calls") or [{}] * number
-    return ["custom" in call for call in calls]
 
 
 # Parts

@@ -71,8 +71,9 @@ class ResponsesReader(BodyReader):
         """Whether calls of the last assistant turn may be kept by the server."""
 
     def _read(self, body: Mapping[str, Any]) -> list[Message] | None:
-        leading = _instructions(body) if self._leading < 0 else []
-        given = body.get("input")
+        leading, given = [], body.get("input")
+        if self._leading < 0 and (instructions := body.get("instructions")):
+            leading = [Message("system", (to_text(instructions),))]
         if given is None:
             return leading
         if isinstance(given, str):
@@ -187,11 +188,6 @@ class ResponsesReader(BodyReader):
         """Return the positions of the items of a turn; none for the instructions."""
         turn = index - self._leading
         return [position for position, _ in self._turns[turn].positions] if turn >= 0 else []
-
-
-def _instructions(body: Mapping[str, Any]) -> list[Message]:
-    instructions = body.get("instructions")
-    return [Message("system", (to_text(instructions),))] if instructions else []
 
 
 def _items(given: object, start: int) -> Sequence[Item]:

@@ -143,7 +143,8 @@ class _ChatAccumulator(_Accumulator):
         self._calls: list[_StreamedCall] = []
 
     def add(self, event: Part) -> _Delta:
-        choice = _first_choice(event.get("choices"))
+        choices = filter_mappings(event.get("choices"))
+        choice: Part = next((choice for choice in choices if not choice.get("index")), {})
         self.has_begun = self.has_begun or bool(choice)
         usage = event.get("usage") or choice.get("usage")
         usage = usage or get_mapping(event, "x_groq").get("usage")
@@ -245,11 +246,6 @@ def _merge(whole: list[dict[str, Any]], pieces: Iterable[Part]) -> None:
             whole.append(dict(piece))
 
 
-def _first_choice(choices: object) -> Part:
-    first = (choice for choice in filter_mappings(choices) if not choice.get("index"))
-    return next(first, {})
-
-
 # Anthropic messages
 
 
@@ -270,7 +266,9 @@ class _AnthropicAccumulator(_Accumulator):
                 self._message = {**get_mapping(event, "message")}
                 self._add_usage(self._message)
             case "content_block_start":
-                return self._begin(place, get_mapping(event, "content_block"))
+                block = self._blocks[place] = {**get_mapping(event, "content_block")}
+                text, thought = (_text(block.get(key)) for key in ("text", "thinking"))
+                return _Delta(text, thought, block.get("type") not in ("text", "thinking"))
             case "content_block_delta":
                 return self._go_on(place, get_mapping(event, "delta"))
             case "message_delta":
@@ -285,11 +283,6 @@ class _AnthropicAccumulator(_Accumulator):
         """Update the counts; those that a later event omits are kept."""
         usage = get_mapping(event, "usage")
         self._usage |= {key: value for key, value in usage.items() if value is not None}
-
-    def _begin(self, place: int, block: Part) -> _Delta:
-        self._blocks[place] = {**block}
-        text, thought = (_text(block.get(key)) for key in ("text", "thinking"))
-        return _Delta(text, thought, block.get("type") not in ("text", "thinking"))
 
     def _go_on(self, place: int, delta: Part) -> _Delta:
         block = self._blocks.setdefault(place, {})

@@ -125,9 +125,12 @@ def try_template(features: frozenset[Feature]) -> Trial:
         prompts = yield jobs
         found = zip(probes, jobs, prompts, strict=True)
         shown = {probe.name: _Shown(job, prompt) for probe, job, prompt in found}
-        with_calls = with_calls and _prints_calls(shown)
+        steps = [shown[name] for name in ("empty", "null") if name in shown]
+        prints_calls = not steps or any(each.is_complete(with_calls=True) for each in steps)
+        with_calls = with_calls and prints_calls
         rules = _conclude(rules, shown, with_calls)
-    for candidate in _list_candidates(rules):
+    # Stricter rules, if those that were found are not enough.
+    for candidate in (rules, replace(rules, tool_role=False), find_named_rules("strict")):
         jobs = [_build_job(turns, candidate, tools) for turns in _CHECKS["steps" in features]]
         prompts = yield jobs
         if all(
@@ -235,11 +238,6 @@ class _Shown(NamedTuple):
         return (self.prompt or "").count(text)
 
 
-def _prints_calls(shown: Mapping[str, _Shown]) -> bool:
-    steps = [shown[name] for name in ("empty", "null") if name in shown]
-    return not steps or any(each.is_complete(with_calls=True) for each in steps)
-
-
 def _conclude(rules: TemplateRules, shown: Mapping[str, _Shown], with_calls: bool) -> TemplateRules:
     """Return the rules with those that the probes of a round show."""
     lost = [name for name in shown if not shown[name].is_complete(with_calls)]
@@ -258,11 +256,6 @@ def _conclude_content(empty: _Shown, null: _Shown, lost: Sequence[str]) -> dict[
         return {"tool_role": False} if "null" in lost else {"call_content": "null"}
     prints_null = any(null.count(text) > empty.count(text) for text in ("None", "null"))
     return {"call_content": "empty"} if "null" in lost or prints_null else {}
-
-
-def _list_candidates(rules: TemplateRules) -> list[TemplateRules]:
-    """Return the rules that were found, and stricter ones if those are not enough."""
-    return [rules, replace(rules, tool_role=False), find_named_rules("strict")]
 
 
 def _build_job(turns: str, rules: TemplateRules, tools: Sequence[Raw]) -> RenderJob:

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from brim.wire.body_parts import THINKING_BLOCKS, Part, copy_public, is_text, make_text
+from brim.wire.body_parts import THINKING_BLOCKS, Part, is_text, make_text
 from brim.wire.chat_source import (
     ChatTurn,
     assign_call_ids,
     describe_unsupported,
     is_blank,
     parse_data_url,
+    read_native,
     split_system,
 )
 from brim.wire.notes import CONVERSATION_CONTINUES, NO_RESULT, RESULT_HEADING
@@ -173,15 +174,8 @@ def _result_content(turn: ChatTurn) -> str | list[Part]:
 
 
 def _assistant(turn: ChatTurn) -> list[Part]:
-    own = turn.raw.get(ANTHROPIC_FIELD)
-    if isinstance(own, Sequence) and not isinstance(own, str):
-        blocks = [
-            *_reuse_blocks(
-                turn, [copy_public(block) for block in own if isinstance(block, Mapping)]
-            )
-        ]
-    else:
-        blocks = [*_texts(turn), *_calls(turn)]
+    own = read_native(turn, ANTHROPIC_FIELD)
+    blocks = [*_texts(turn), *_calls(turn)] if own is None else [*_reuse_blocks(turn, own)]
     while blocks and blocks[-1]["type"] in THINKING_BLOCKS:
         blocks.pop()  # a message must not end with thinking
     return blocks

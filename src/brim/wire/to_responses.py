@@ -7,11 +7,12 @@ from typing import Any, Final
 from zlib import crc32
 
 from brim.messages import Call
-from brim.wire.body_parts import Part, copy_public, is_text
+from brim.wire.body_parts import Part, is_text
 from brim.wire.chat_source import (
     ChatTurn,
     assign_call_ids,
     describe_unsupported,
+    read_native,
     split_system,
 )
 from brim.wire.notes import NO_RESULT, RESULT_HEADING
@@ -127,14 +128,10 @@ def _parts(turn: ChatTurn) -> list[Part]:
 
 
 def _assistant(turn: ChatTurn, is_stored: bool) -> list[Part]:
-    own = turn.raw.get(RESPONSES_FIELD)
-    if not isinstance(own, Sequence) or isinstance(own, str):
+    own = read_native(turn, RESPONSES_FIELD)
+    if own is None:
         return [*_build_text_items(turn), *_calls(turn)]
-    items = [
-        *_reuse_items(
-            turn, [copy_public(item) for item in own if isinstance(item, Mapping)], is_stored
-        )
-    ]
+    items = [*_reuse_items(turn, own, is_stored)]
     while items and items[-1].get("type") == "reasoning":
         items.pop()  # rejected without the item that follows it
     return items
