@@ -241,7 +241,7 @@ class SessionDriver:
         if self.ledger.is_capped:
             self.ledger.check(self.profile.name, **self._max_usage(self._pending))
         self._log_request(self._pending)
-        origins = () if view is not None else builder.find_origins(plan)
+        origins = () if wanted else builder.find_origins(plan)
         return Request(body, plan, builder.format.messages_key, origins)
 
     def _list_sent_turns(self) -> list[Turn]:
