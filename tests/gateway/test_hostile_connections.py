@@ -262,6 +262,19 @@ def test_upgrades_are_not_supported(served: Running, protocol: str) -> None:
         assert status(connection.recv(65_536)) == 405
 
 
+@pytest.mark.parametrize("framing", [SIZED, CHUNKED])
+@pytest.mark.parametrize("size", [7, 10_000])
+def test_a_body_arrives_although_its_client_offers_an_upgrade(
+    served: Running, framing: str, size: int
+) -> None:
+    body = BODY if framing == SIZED else b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+    raw = request("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", framing, body=body)
+    with connect(served) as connection:
+        for start in range(0, len(raw), size):
+            connection.sendall(raw[start : start + size])
+        assert status(connection.recv(65_536)) == 200
+
+
 # Clients that disconnect or stall
 
 CUT_AT: Mapping[str, bytes] = {

@@ -30,6 +30,7 @@ KEEP_ALIVE_SECONDS: Final = 75.0
 READ_AHEAD_BYTES: Final = 64 * 1024
 """Bytes of a body that are buffered before the application reads them."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FRAMING_HEADERS: Final = (b"content-length", b"transfer-encoding")
 _BODILESS_STATUSES: Final = frozenset((204, 304))
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}".encode() for status in HTTPStatus
@@ -243,9 +244,7 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._header_bytes = self._header_bytes + len(data) if self._is_in_headers else len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self.pause_reading()  # the connection closes after the response
+            self._feed(data)
         except httptools.HttpParserError:
             self._reject("Invalid HTTP request.")
             return
@@ -254,6 +253,24 @@ class HttpProtocol(asyncio.Protocol):
                 self._reject("The request headers are too large.")
             elif not self._has_header_timer:
                 self._start_header_timer()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade()
+            self._feed(data[upgrade.args[0] :])
+
+    def _ignore_upgrade(self) -> None:
+        """Read on with a new parser: after an offer of another protocol, this one reads no body.
+
+        The connection closes after the response.
+        """
+        assert self._reading is not None
+        headers = self._reading.scope["headers"]
+        framing = [format_header(pair) for pair in headers if pair[0] in _FRAMING_HEADERS]
+        self._parser = httptools.HttpRequestParser(_BodyCallbacks(self))
+        self._parser.feed_data(join_header_lines([b"POST / HTTP/1.1", *framing]) + b"\r\n")
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -301,7 +318,7 @@ class HttpProtocol(asyncio.Protocol):
                 self.pause_reading()
 
     def on_message_complete(self) -> None:
-        if self._reading is not None:
+        if self._reading is not None and not self._parser.should_upgrade():
             self._reading.is_received = True
             self._reading.wake()
             self._reading = None
@@ -413,6 +430,14 @@ class HttpProtocol(asyncio.Protocol):
             self._exchanges[-1].keep_alive = False
         else:
             self.close()
+
+
+class _BodyCallbacks:
+    """What a parser reports of a request whose headers were read by another parser."""
+
+    def __init__(self, protocol: HttpProtocol) -> None:
+        self.on_body = protocol.on_body
+        self.on_message_complete = protocol.on_message_complete
 
 
 def _encode_chunk(body: bytes, *, is_last: bool) -> bytes:
