@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import anthropic
@@ -56,6 +57,7 @@ def test_a_context_length_error_is_recorded_and_the_request_sent_again(
         first = ask(gateway, path, is_streamed=True)
         assert (first.status_code, read_spoken(first)) == (200, "Blue.")
         assert first.headers["brim-resent"] == "1"
+        assert int(first.headers["brim-tokens"]) <= int(first.headers["brim-limit"])
         assert "dropped=" in first.headers["brim-trimmed"]
         assert len(upstream.requests) == 2
         assert len(upstream.rejected) == 1
@@ -122,6 +124,7 @@ def test_context_length_errors_are_recognized_in_every_shape(path: str, fault: E
         first = ask(gateway, path)
         assert (first.status_code, read_spoken(first)) == (200, "Blue.")
         assert first.headers["brim-resent"] == "1"
+        assert int(first.headers["brim-tokens"]) <= int(first.headers["brim-limit"])
         assert read_spoken(ask(gateway, path)) == "Blue."
         assert len(upstream.requests) == 3
 
@@ -250,7 +253,7 @@ def test_a_request_that_cannot_fit_is_an_error_for_the_openai_client(is_streamed
         assert error.type == "invalid_request_error"
         overflow = parse_overflow(400, error.response.content)
         assert overflow is not None
-        assert overflow.limit == 980
+        assert (overflow.limit, overflow.output) == (1_000, 20)
         assert overflow.sent == brim.count({"messages": HUGE}, model="gpt-4o")
         assert error.response.headers["brim-request-id"]
 
@@ -274,13 +277,37 @@ def test_a_request_that_cannot_fit_is_an_error_for_the_anthropic_client(is_strea
     assert (overflow.sent, overflow.limit) == (sent, 980)
 
 
-def test_an_unproven_ceiling_expires(
+def test_an_unproven_limit_expires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bare = ErrorReply(400, error={"code": "context_length_exceeded", "message": "too long"})
-    for seconds, is_whole in ((routes.CEILING_SECONDS, False), (0.0, True)):
-        monkeypatch.setattr(routes, "CEILING_SECONDS", seconds)
+    for seconds, is_whole in ((routes.UNPROVEN_SECONDS, False), (0.0, True)):
+        monkeypatch.setattr(routes, "UNPROVEN_SECONDS", seconds)
         with ScriptedServer([bare, "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
             assert ask(gateway, CHAT).headers["brim-resent"] == "1"
             later = ask(gateway, CHAT)
         assert (later.headers["brim-trimmed"] == "none") is is_whole
+
+
+@pytest.mark.parametrize("window", [900, 3_000])
+def test_errors_without_numbers_shrink_every_request_if_the_window_is_unknown(window: int) -> None:
+    sizes: list[int] = []
+
+    def answer(body: Mapping[str, Any]) -> str | ErrorReply:
+        sizes.append(int(brim.count(body["messages"], model="gpt-4o")))
+        if sizes[-1] <= window:
+            return "Yes."
+        return ErrorReply(400, error={"code": "context_length_exceeded", "message": "too long"})
+
+    messages: list[dict[str, str]] = []
+    upstream = ScriptedServer(answer, reports_window=False)
+    with upstream, running(config_of(upstream.url)) as gateway:
+        for number in range(40):
+            messages.append({"role": "user", "content": f"{number} " + "word " * 99})
+            answered = post(gateway.url, CHAT, {"model": "unknown", "messages": messages})
+            assert answered.status_code == 200
+            assert "brim-limit" not in answered.headers
+            messages.append({"role": "assistant", "content": "Yes."})
+    rejected = [size for size in sizes if size > window]
+    assert len(rejected) == 1
+    assert max(sizes[sizes.index(rejected[0]) + 1 :]) < rejected[0]

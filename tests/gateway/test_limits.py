@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import socket
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -13,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+import zstandard
 
 from brim.config import GatewayConfig
 from brim.gateway import gateway as gateway_module
@@ -187,3 +190,29 @@ def test_a_client_that_does_not_read_is_disconnected(
         (record,) = server.gateway.records.newest(1)
         assert record.end == "client_disconnected"
         assert len(rest_of(client)) < 5_000_000
+
+
+# Compressed bodies
+
+COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstandard.compress}
+
+
+def post_compressed(server: Running, encoding: str, raw: bytes) -> httpx.Response:
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    return httpx.post(server.url + CHAT, content=raw, headers=headers, timeout=LONG)
+
+
+def test_compressed_bodies_are_accepted_up_to_the_limit_of_their_content() -> None:
+    raw = json.dumps(body_of(CHAT, "hi")).encode()
+    large = json.dumps(body_of(CHAT, "hi " * 1_000_000)).encode()
+    with ScriptedServer("Hello.") as provider, bounded(provider, max_body_bytes=10_000) as server:
+        for encoding, compress in COMPRESS.items():
+            assert post_compressed(server, encoding, compress(raw)).status_code == 200
+            assert provider.requests[-1].raw == raw
+            for invalid in (raw, compress(raw)[:-9]):
+                refused = post_compressed(server, encoding, invalid)
+                assert code_of(CHAT, refused) in ("invalid_request", "invalid_json")
+            assert post_compressed(server, encoding, compress(large)).status_code == 413
+        unknown = post_compressed(server, "br", raw)
+        assert (unknown.status_code, code_of(CHAT, unknown)) == (415, "unsupported_encoding")
+        assert unknown.headers["accept-encoding"] == "gzip, deflate, zstd"

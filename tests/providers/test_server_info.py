@@ -273,3 +273,18 @@ def test_a_silently_truncated_prompt_is_detected(
 def test_only_servers_in_the_own_network_are_free(url: str, basis: str) -> None:
     assert find_price_basis("vllm", Endpoint(url)) == basis
     assert find_price_basis("unknown", Endpoint(url)) == "list"
+
+
+def test_more_unknown_models_of_a_server_take_one_query_each() -> None:
+    async def work() -> None:
+        async with (
+            serving(by_path({})) as scripted,
+            Transport(Endpoint(scripted.url)) as connection,
+        ):
+            server = ServerInfo(connection)
+            await server.window_of("m")
+            scripted.asked.clear()
+            await server.window_of("n")
+            assert scripted.paths == ["/v1/models"]
+
+    run(work())

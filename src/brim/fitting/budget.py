@@ -65,6 +65,10 @@ class Budget:
             return self
         return replace(self, margin=margin)
 
+    def with_limit(self, limit: int) -> Budget:
+        """Return the budget with a limit in counted tokens, if it is lower, and no margin."""
+        return self if limit >= self.limit else replace(self, largest_input=limit, margin=0)
+
     def check(self, tokens: int) -> BudgetCheck:
         """Compare a token count with the limit."""
         limit = self.limit

@@ -146,8 +146,7 @@ def _evaluate_without_limit(
     accepted = profile.accepted
     tokens = max(overflow.sent or 0, plan.size, plan.tokens)
     if tokens > accepted:
-        most = max(int(RETRY_SHARE * tokens), accepted) + plan.budget.reply
-        profile = replace(profile, ceiling=min(most, plan.budget.window))
+        profile = replace(profile, largest_prompt=max(int(RETRY_SHARE * tokens), accepted))
     else:
         tokens = max(tokens, _size_above(plan, _room(profile)))
     return profile, Measurement.of(plan, tokens, rejected=True)

@@ -452,7 +452,8 @@ def _trim_by_estimate(planner: Planner, measurement: Measurement | None) -> Plan
     except ContextOverflowError as error:  # what is kept free for denser messages may be enough
         plan, is_smallest = get_overflow_plan(error), True
     if _is_rejected(measurement) and not is_smallest:
-        return plan  # its numbers say how much smaller to get, not what the request takes
+        # Its numbers say how much smaller to get, not what the request takes.
+        return replace(plan, calibrated_tokens=plan.tokens)
     tokens = int(plan.tokens * ratio)
     if measurement is not None and measurement.rejected and plan.tokens >= measurement.estimate:
         tokens = max(tokens, planner.budget.room + 1)  # it is no smaller than the rejected request

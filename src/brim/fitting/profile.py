@@ -47,8 +47,10 @@ class ModelProfile:
     """Tokens that the server always keeps free for the reply."""
     calibration: Calibration = UNCALIBRATED
     ceiling: int | None = None
-    """A limit from a context-length error that may not hold for every request: the error named no
-    limit, or one that may be of a key or a client. It is not saved."""
+    """A limit from a context-length error that may not hold for every request, but for a key or a
+    client. It is not saved."""
+    largest_prompt: int | None = None
+    """The most tokens to send after a context-length error that named no limit. It is not saved."""
     guess: int | None = None
     """The window to assume if it is unknown."""
     trial: TemplateRules | None = None
@@ -110,10 +112,10 @@ class ModelProfile:
             margin=self.margin,
             reply_limit=reply_limit,
         )
-        if counter.density or not self.calibration.offset:
-            return budget
-        offset = min(self.calibration.offset, int(MAX_OFFSET_SHARE * budget.room))
-        return budget.with_margin(budget.margin + offset)
+        if not counter.density and self.calibration.offset:
+            offset = min(self.calibration.offset, int(MAX_OFFSET_SHARE * budget.room))
+            budget = budget.with_margin(budget.margin + offset)
+        return budget if self.largest_prompt is None else budget.with_limit(self.largest_prompt)
 
     @property
     def is_guessed(self) -> bool:
@@ -146,8 +148,8 @@ class ModelProfile:
 
     @property
     def proven_window(self) -> int | None:
-        """The window without the ceiling; None if it is unknown."""
-        profile = replace(self, ceiling=None)
+        """The window without limits that may be wrong; None if it is unknown."""
+        profile = replace(self, ceiling=None, largest_prompt=None)
         return None if profile.is_guessed else profile.budget(profile.counter()).window
 
     # New facts
@@ -192,6 +194,8 @@ class ModelProfile:
             profile = profile.with_calibration(self.calibration.with_window(None))
         if self.ceiling is not None and self.ceiling < tokens:
             profile = replace(profile, ceiling=None)
+        if self.largest_prompt is not None and self.largest_prompt < tokens:
+            profile = replace(profile, largest_prompt=tokens)
         return profile
 
     def _known_window(self) -> int | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
+import zstandard
 
 from brim.errors import InputError
 from brim.gateway.errors import GatewayError, nesting_error
@@ -22,6 +24,31 @@ PATHS: Final[Mapping[str, BodyFormat]] = {
 MAX_MODEL_LENGTH: Final = 256
 """Characters of a model's name, which is a key of several caches."""
 _CHAT_ROLES: Final = ("developer", "tool", "function")
+
+
+def decompress(raw: bytes, encoding: str, limit: int) -> bytes:
+    """Return a body without its compression; more than `limit` bytes if it is larger than that.
+
+    Raise `GatewayError` if the compression is unknown or the bytes are invalid.
+    """
+    if encoding not in ("gzip", "x-gzip", "deflate", "zstd"):
+        raise GatewayError(
+            415,
+            "unsupported_encoding",
+            f"Unknown Content-Encoding: {encoding[:40]!r}. Use gzip, deflate, zstd or none.",
+            headers={"accept-encoding": "gzip, deflate, zstd"},
+        )
+    try:
+        if encoding == "zstd":
+            return zstandard.ZstdDecompressor().stream_reader(raw).read(limit + 1)
+        inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # with the header of gzip or zlib
+        body = inflater.decompress(raw, limit + 1)
+    except (zlib.error, zstandard.ZstdError) as error:
+        message = f"The body is not valid {encoding}: {error}."
+        raise GatewayError(400, "invalid_request", message) from None
+    if not inflater.eof and len(body) <= limit:
+        raise GatewayError(400, "invalid_request", f"The body is not complete {encoding} data.")
+    return body
 
 
 def parse_body(raw: bytes) -> dict[str, Any]:

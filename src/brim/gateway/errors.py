@@ -19,6 +19,7 @@ from brim.errors import (
     ProviderError,
     ProviderTimeoutError,
 )
+from brim.fitting.plan import get_overflow_plan
 from brim.gateway.accounts.caps import Cap, scope_parts, to_dollars
 from brim.gateway.accounts.reservations import CapReached
 from brim.wire.formats import ANTHROPIC, RESPONSES, BodyFormat
@@ -92,9 +93,13 @@ def context_length_error(format: BodyFormat, error: ContextOverflowError) -> Gat
     if format is ANTHROPIC:
         message = f"prompt is too long: {error.tokens} tokens > {error.limit} maximum"
     else:
+        budget = get_overflow_plan(error).budget
+        reply = budget.reply + budget.margin
+        window = min(budget.window, error.limit + reply)  # less if the window is unknown
         message = (
-            f"This model's maximum context length is {error.limit} tokens. However, your messages "
-            f"resulted in {error.tokens} tokens"
+            f"This model's maximum context length is {window} tokens. However, you requested "
+            f"{error.tokens + window - error.limit} tokens ({error.tokens} in the messages, "
+            f"{window - error.limit} in the completion)"
         )
     return GatewayError(
         400, "context_length_exceeded", f"{message}. {error}", param=format.messages_key

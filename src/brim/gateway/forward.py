@@ -331,6 +331,7 @@ class Forwarder:
             raise ProviderError(f"{host} answered with the unexpected status {status}.")
         if response.status >= FIRST_ERROR_STATUS:
             self.in_flight = None
+            reject_redirect(connection, response)
             raw = await connection.read_all(response, limit=MAX_ERROR_BYTES, truncate=True)
             overflow = parse_overflow(response.status, raw)
             raw = redact_key(connection.endpoint, raw)
@@ -346,6 +347,17 @@ class Forwarder:
         overflow, overloaded = classify_error(connection.endpoint, body or {})
         raw = redact_key(connection.endpoint, raw)
         return UpstreamReply(route, out, response, raw, body, False, overflow, overloaded)
+
+
+def reject_redirect(connection: Transport, response: Response) -> None:
+    """Raise `ProviderError` for a redirect: a client that follows it would bypass the gateway."""
+    if 300 <= response.status < 400 and any(
+        name.lower() == b"location" for name, _ in response.raw_headers
+    ):
+        raise ProviderError(
+            f"{connection.endpoint.host} redirects to another address (status {response.status}), "
+            "which brim does not follow. Set the endpoint of this upstream to the final address."
+        )
 
 
 async def _read_opening(connection: Transport, response: Response) -> StreamOpening:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from starlette.types import Receive
 
 from brim.config import GatewayConfig
+from brim.gateway.bodies import decompress
 from brim.gateway.errors import GatewayError
 from brim.gateway.headers import ClientHeaders
 
@@ -52,7 +53,7 @@ class RequestLimits:
             raise self._too_large()
         try:
             async with asyncio.timeout(self.config.body_seconds) as timeout:
-                return await self._collect(receive, timeout)
+                raw = await self._collect(receive, timeout)
         except TimeoutError:
             raise GatewayError(
                 408,
@@ -62,6 +63,13 @@ class RequestLimits:
                 "Send the request again.",
                 headers={"connection": "close"},
             ) from None
+        encoding = headers.by_name.get(b"content-encoding", b"identity").decode("latin-1").lower()
+        if encoding in ("identity", ""):
+            return raw
+        raw = decompress(raw, encoding, self.config.max_body_bytes)
+        if len(raw) > self.config.max_body_bytes:
+            raise self._too_large()
+        return raw
 
     async def _collect(self, receive: Receive, timeout: asyncio.Timeout) -> bytes:
         clock = asyncio.get_running_loop().time

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from brim.errors import ProviderError
 from brim.gateway import bodies, headers
 from brim.gateway.errors import GatewayError
+from brim.gateway.forward import reject_redirect
 from brim.gateway.handler import RequestHandler, printable_name
 from brim.gateway.routes import Upstream
 from brim.providers.errors import redact_key
@@ -63,6 +64,7 @@ class PassthroughHandler(RequestHandler):
         connection = upstream.first_api.connection
         self._listen_soon()
         self._response = await self._open(upstream, connection, raw)
+        reject_redirect(connection, self._response)
         await self._pass_on(connection, self._response)
 
     def _find_upstream(self, raw: bytes) -> Upstream:

@@ -66,11 +66,11 @@ REFRESH_SECONDS: Final = 300.0
 """The interval between queries for a server's window: it may have been restarted."""
 FIRST_RETRY_SECONDS: Final = 2.0
 """The first such interval if the window is unknown, doubled each time."""
-CEILING_SECONDS: Final = 3_600.0
-"""How long an unproven ceiling holds, and how long an answered request disproves limits."""
-MIN_CEILING_SHARE: Final = 0.5
+UNPROVEN_SECONDS: Final = 3_600.0
+"""How long an unproven limit holds, and how long an answered request disproves limits."""
+MIN_PROMPT_SHARE: Final = 0.5
 """Below this share of the window, an error without numbers is about something else."""
-MIN_CEILING: Final = 2_048
+MIN_PROMPT: Final = 512
 """The same in tokens, if the window is unknown."""
 RATIO_DROP: Final = 1.06
 """A calibration ratio rises immediately, and falls only by more than this factor."""
@@ -197,7 +197,7 @@ class ModelRoute:
         """The newest calibration; the profile follows it only if it differs by enough."""
         self._preparation: asyncio.Task[None] | None = None
         self._fresh_until = 0.0
-        self._ceiling_until = self._accepted_until = 0.0
+        self._largest_prompt_until = self._accepted_until = 0.0
         self._refresh_seconds = FIRST_RETRY_SECONDS
         self._is_ready = False
 
@@ -248,11 +248,11 @@ class ModelRoute:
         `headers_for` returns the client's headers for requests to this route's upstream.
         """
         now = time.monotonic()
-        if self.profile.ceiling is not None and now > self._ceiling_until:
-            self._set_profile(replace(self.profile, ceiling=None))
+        if self.profile.largest_prompt is not None and now > self._largest_prompt_until:
+            self._set_profile(replace(self.profile, largest_prompt=None))
         if now > self._accepted_until:
             self.profile = replace(self.profile, accepted=0)
-            self._accepted_until = now + CEILING_SECONDS
+            self._accepted_until = now + UNPROVEN_SECONDS
         if self._is_ready and now < self._fresh_until:
             return
         if self._preparation is None or self._preparation.done():
@@ -352,21 +352,21 @@ class ModelRoute:
                 self._calibrate(
                     self._latest.with_window(calibration.window, calibration.advertised)
                 )
-        elif profile.ceiling is not None and self._is_about_window(out, overflow):
-            self._ceiling_until = time.monotonic() + CEILING_SECONDS
-            ceiling = max(profile.ceiling, self._min_ceiling)
-            self._set_profile(replace(self.profile, ceiling=ceiling))
+        elif profile.largest_prompt is not None and self._is_about_window(out, overflow):
+            self._largest_prompt_until = time.monotonic() + UNPROVEN_SECONDS
+            largest = max(profile.largest_prompt, self._least_largest_prompt)
+            self._set_profile(replace(self.profile, largest_prompt=largest))
         return RejectedRequest(profile, measurement)
 
     def _is_about_window(self, out: FittedRequest, overflow: Overflow) -> bool:
         """Return whether an error without numbers can be about the window of all requests."""
         is_bare = overflow.limit is None and overflow.kind == "window"
-        return is_bare and out.plan.size >= self._min_ceiling and out.is_plain
+        return is_bare and out.plan.size >= self._least_largest_prompt and out.is_plain
 
     @property
-    def _min_ceiling(self) -> int:
+    def _least_largest_prompt(self) -> int:
         known = self.profile.proven_window
-        return MIN_CEILING if known is None else int(MIN_CEILING_SHARE * known)
+        return MIN_PROMPT if known is None else int(MIN_PROMPT_SHARE * known)
 
     def _calibrate(self, calibration: Calibration) -> None:
         self._latest = calibration

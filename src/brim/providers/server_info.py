@@ -7,6 +7,7 @@ The window of a model card does not matter, only the window that the running ser
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import OrderedDict
@@ -100,6 +101,8 @@ class ServerInfo:
         self._clock = clock
         self._kind: ServerKind | None = None
         self._windows: OrderedDict[str, tuple[Window, float]] = OrderedDict()
+        self._silent_until = -math.inf
+        """Until when no probe but the list of models is tried: all others failed for some model."""
 
     async def models(self, headers: Mapping[str, str] | None = None) -> list[str]:
         """Return the names of the models; raise ProviderError if the server does not list them.
@@ -138,11 +141,14 @@ class ServerInfo:
             return Window(None, str(error), self._kind or _HOSTS.get(host, "unknown"))
         except ProviderError:
             listing = _ModelList(_HOSTS.get(host, "unknown"), ())
-        for probe in _PROBES.get(listing.kind, (_probe_model_list,)):
+        probes = _PROBES.get(listing.kind, (_probe_model_list,))
+        if listing.kind == "unknown" and self._clock() < self._silent_until:
+            probes = (_probe_model_list,)
+        for probe in probes:
             if (window := await probe(self.transport, model, listing)) is not None:
                 self._kind = window.kind
                 return window
-        self._kind = listing.kind
+        self._kind, self._silent_until = listing.kind, self._clock() + RETRY_SECONDS
         return Window(None, f"{host} does not report the window", listing.kind)
 
     async def _list_models(

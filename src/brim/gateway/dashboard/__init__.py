@@ -279,7 +279,7 @@ def _route_to_dict(route: ModelRoute) -> dict[str, Any]:
         "source": profile.window_source,
         "exact": not fitter.counter.uncertainty,
         "rejected_above": calibration.window_at(profile.server_window),
-        "guessed_limit": profile.ceiling,
+        "guessed_limit": profile.largest_prompt,
         "ratio": calibration.ratio if calibration.ratios else None,
         "ratios": list(calibration.ratios),
         "density": calibration.density if calibration.densities else None,
