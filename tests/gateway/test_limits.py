@@ -8,7 +8,7 @@ import logging
 import socket
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -194,7 +194,11 @@ def test_a_client_that_does_not_read_is_disconnected(
 
 # Compressed bodies
 
-COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstandard.compress}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstandard.compress,
+}
 
 
 def post_compressed(server: Running, encoding: str, raw: bytes) -> httpx.Response:
