@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +18,7 @@ from brim.fitting.profile import ModelProfile
 from brim.models.pricing import Price, SpendingTotal
 from brim.session.ledger import DailyCap
 from brim.session.session import Session, get_driver
+from brim.wire.template_rules import PERMISSIVE, TemplateRules
 from brim.wire.template_source import find_rules
 from tests.support.sessions import (
     UNKNOWN,
@@ -422,3 +424,34 @@ def test_tools_that_are_nested_too_deeply_are_an_input_error() -> None:
         brim.Session("gpt-4o", tools=[tool])
     with pytest.raises(brim.InputError, match="nested too deeply"):
         brim.fit([{"role": "user", "content": "Hi"}], model="gpt-4o", tools=[tool])
+
+
+def test_a_note_that_a_reply_begins_with_is_not_stored() -> None:
+    session = Session("gpt-4o")
+    for said in ("[brim: 1,200 messages (about 34,000 tokens) omitted]\n\nParis.", "[brim: no"):
+        session.user("capital of France?")
+        session.request()
+        session.receive({"choices": [{"message": {"role": "assistant", "content": said}}]})
+    assert [turn["content"] for turn in session.history[1::2]] == ["Paris.", "[brim: no"]
+
+
+@pytest.mark.parametrize(
+    ("trial", "role"),
+    [
+        (None, "assistant"),
+        (PERMISSIVE, "system"),
+        (replace(PERMISSIVE, one_system=True), "assistant"),
+    ],
+)
+def test_a_note_is_no_assistant_turn_if_the_template_is_known_to_accept_a_system_turn(
+    trial: TemplateRules | None, role: str
+) -> None:
+    session = Session("gpt-4o", window=300, reply=50)
+    driver = get_driver(session)
+    driver.profile = replace(driver.profile, trial=trial)
+    for number in range(20):
+        session.user(f"question {number} " + "word " * 10)
+        session.assistant(f"answer {number} " + "text " * 10)
+    session.user("and now?")
+    notes = [m["role"] for m in session.request()["messages"] if m["content"].startswith("[brim: ")]
+    assert notes == [role]

@@ -180,3 +180,15 @@ def test_colors_depend_on_the_environment(home: Home) -> None:
                 shell.at_prompt()
                 drawn = shell.terminal.ansi()
             assert bool(re.search(r"\x1b\[[\d;]*[39][0-7]m", drawn)) is not is_plain, setting
+
+
+def test_a_note_that_a_model_copies_is_not_shown(home: Home) -> None:
+    with ScriptedServer(
+        ["[brim: 12 messages (about 340 tokens) omitted]\nAye.", "[br"]
+    ) as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shown = shell.do("?say aye")
+            assert "Aye." in shown
+            assert "omitted" not in shown
+            assert "[br" in shell.do("?say more")

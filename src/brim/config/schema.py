@@ -67,6 +67,7 @@ class ModelConfig:
     max_tokens: PositiveInt | None = None
     template: Template | None = None
     short_view: bool = False
+    vision: bool | None = None
     price: Price | None = None
     fallback: str | None = None
 

@@ -35,7 +35,7 @@ from brim.tokens import Counter
 from brim.wire import openai_chat
 from brim.wire.body_parts import copy_input, copy_json
 from brim.wire.formats import FORMATS, FormatName, find_reply_limit
-from brim.wire.notes import entry_mark
+from brim.wire.notes import entry_mark, remove_copied_note
 from brim.wire.objects import plain_message
 from brim.wire.reply import Reply
 from brim.wire.template_trial import Feature, find_features
@@ -263,6 +263,7 @@ class SessionDriver:
             prompt.role,
             FORMATS[settings.format or self.format],
             self.profile.rules(),
+            self.profile.trial is not None and not self.profile.rules().one_system,
             self.composer.state.tools,
             self.cache_marks,
             settings.options,
@@ -374,6 +375,8 @@ class SessionDriver:
 
     def _append_reply(self, reply: Reply, *, is_complete: bool) -> None:
         message = copy_json(reply.message)
+        if isinstance(text := message.get("content"), str):
+            message["content"] = remove_copied_note(text)
         if not is_complete and message.get("tool_calls"):
             del message["tool_calls"]  # the arguments of an interrupted call are incomplete
         for call in message.get("tool_calls") or ():

@@ -29,6 +29,8 @@ class RequestBuilder:
     system_role: str = "system"
     format: BodyFormat = CHAT
     rules: TemplateRules = PERMISSIVE
+    allows_system: bool = False
+    """Whether the template is known to accept a system message between two user messages."""
     tools: Sequence[Mapping[str, Any]] | None = None
     cache_marks: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
@@ -39,7 +41,11 @@ class RequestBuilder:
         It shares no objects with the history, so callers may change it.
         """
         keep = () if self.format is CHAT else NATIVE_FIELDS
-        messages = openai_chat.apply_to_messages(turns, plan, keep)
+        # A model that finds notes in its own turns imitates them.
+        is_system = self.format is CHAT and self.allows_system
+        messages = openai_chat.apply_to_messages(
+            turns, plan, keep, separator="system" if is_system else "assistant"
+        )
         if self.system:
             messages.insert(0, {"role": self.system_role, "content": self.system})
         shaped, reply = apply_template(messages, self.rules), plan.budget.reply

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import BrimError, ContextOverflowError, StoreError
 from brim.providers.errors import is_fallback_worthwhile
 from brim.providers.from_config import create_short_view, request_options
+from brim.shell.attachments import attach_files, read_text
+from brim.shell.conversation import FILES
+from brim.shell.edit_proposals import offer_edits
 from brim.shell.model_clients import Route, choose_route, fallback_for
 from brim.shell.proposals import offer_commands
 from brim.shell.run_command import save_text
 from brim.shell.session_setup import fit_blocks, system_prompt
 from brim.shell.tool_calls import STOPPED, answer_calls
+from brim.wire.notes import may_begin_with_note, remove_copied_note
 from brim.wire.reply import check_finish
 
 if TYPE_CHECKING:
@@ -38,14 +42,19 @@ SAME_MODEL: Final = "self"
 """Instead of a model's name: the current model."""
 
 
-def ask(shell: Shell, message: str) -> bool:
+def ask(shell: Shell, message: str, again: Mapping[str, Any] | None = None) -> bool:
     """Send a message and handle the reply; return whether that succeeded.
 
-    If it fails before anything was received, the message goes back into the prompt.
+    `again` is its turn if it was sent before. If it fails before anything was received, the message
+    goes back into the prompt.
     """
     before, waiting = len(shell.session), shell.driver.outputs
     try:
-        shell.conversation.add_message(message)
+        if again is None:
+            content, files = attach_files(shell, message)
+        else:
+            content, files = again["content"], again.get(FILES, {})
+        shell.conversation.add_message(content, files=files)
         try:
             _run_turn(shell, message)
         except ContextOverflowError:
@@ -81,9 +90,9 @@ def _clip_message(shell: Shell, before: int, message: str) -> None:
 def ask_again(shell: Shell) -> bool:
     """Remove the last reply and send its message again; if that fails, restore the old reply."""
     place, waiting = shell.conversation.last_exchange(), shell.driver.outputs
-    message = shell.driver.copy_turns(place)[0]["content"]
+    turn = shell.driver.copy_turns(place)[0]
     removed = shell.conversation.rewind(place)
-    if ask(shell, message):
+    if ask(shell, read_text(turn), turn):
         return True
     if len(shell.session) == place and len(removed) > 1:
         shell.conversation.restore(removed, waiting)
@@ -102,7 +111,7 @@ def settle(shell: Shell) -> None:
 
 def restore_line(shell: Shell, before: int, line: str) -> None:
     """If there was no reply, remove the message and put the typed line back into the prompt."""
-    if len(shell.session) == before + 1:
+    if len(shell.session) <= before + 1:
         with suppress(StoreError):
             shell.conversation.rewind(before)
         if shell.options.is_script:
@@ -129,6 +138,7 @@ def _run_turn(shell: Shell, message: str) -> None:
         shell.screen.warn(
             f"stopped after {MAX_ROUNDS} rounds of tool calls; send a message to continue"
         )
+    offer_edits(shell, reply.text)
     offer_commands(shell, reply.text)
 
 
@@ -180,7 +190,7 @@ def _show_reply(shell: Shell, pieces: Iterator[Piece], stream: Stream) -> None:
     """Show a reply while it arrives, and save drafts of it."""
     view, received, saved = shell.screen.open_reply(), "", -DRAFT_INTERVAL
     try:
-        for thought, text in pieces:
+        for thought, text in _drop_copied_note(pieces):
             if thought:
                 view.add_thinking(thought)
             if text:
@@ -195,6 +205,20 @@ def _show_reply(shell: Shell, pieces: Iterator[Piece], stream: Stream) -> None:
         with suppress(KeyboardInterrupt):
             stream.close()
         view.close()
+
+
+def _drop_copied_note(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Yield the pieces of a reply without the note that it begins with."""
+    held, is_opening = "", True
+    for thought, text in pieces:
+        if not is_opening:
+            yield thought, text
+            continue
+        held += text
+        is_opening = may_begin_with_note(held)
+        yield thought, "" if is_opening else remove_copied_note(held)
+    if is_opening:
+        yield "", held
 
 
 def _report_reply(shell: Shell, plan: Plan | None, reply: Reply) -> None:

@@ -28,6 +28,8 @@ NO_RESULT: Final = "[brim] No result: the shell ended before the call finished."
 KILLED: Final = "$ {command}\n[brim] No output: the shell was killed while this ran."
 FROM_BRIM: Final = "_brim"
 """Marks a user turn that brim itself wrote in goal mode."""
+FILES: Final = "_files"
+"""Mark of a user turn: the versions of its files by their references."""
 RECORDED: Final = "recorded"
 """Field of the saved state: the last call that its ledger contains."""
 INCOMPLETE: Final = "_cut"
@@ -58,9 +60,19 @@ class SavedConversation:
         """When it began, in seconds since the epoch."""
         return self.log.find(self.name).created
 
-    def add_message(self, text: str, *, from_brim: bool = False) -> None:
-        """Add a message of the user, or on their behalf, with the output that waits for it."""
-        self.session.user(text, **({FROM_BRIM: True} if from_brim else {}))
+    def add_message(
+        self,
+        content: str | Sequence[Mapping[str, object]],
+        *,
+        from_brim: bool = False,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add a message of the user, or on their behalf, with the output that waits for it.
+
+        `files` are the versions of the files that it attaches.
+        """
+        marks = {FROM_BRIM: True} if from_brim else {}
+        self.session.user(content, **marks, **({FILES: dict(files)} if files else {}))
         self.save()
 
     def add_output(self, text: str, path: str | None = None) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from brim.errors import BrimError, InputError, StoreError
 from brim.models.pricing import format_dollars
 from brim.shell.chat import restore_line, send, settle
+from brim.shell.edit_proposals import offer_edits
 from brim.shell.model_clients import Route
 from brim.shell.proposals import offer_commands
 from brim.shell.sandbox import choose_sandbox
@@ -133,6 +134,7 @@ def _act(shell: Shell, reply: Reply) -> bool:
     if parse_verdict(reply.text).kind != "open":
         return False
     waiting = len(shell.driver.outputs)
+    offer_edits(shell, reply.text, autonomous=True)
     if not offer_commands(shell, reply.text, autonomous=True):
         raise KeyboardInterrupt
     return len(shell.driver.outputs) > waiting

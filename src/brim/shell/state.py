@@ -31,6 +31,7 @@ from brim.shell.approval.allow_rules import AllowRules
 from brim.shell.approval.secret_masker import MaskedText, Masker, find_secret_variables
 from brim.shell.background import Background
 from brim.shell.conversation import SavedConversation
+from brim.shell.edits import AppliedEdit
 from brim.shell.input.classify import Classification
 from brim.shell.mcp.servers import ToolOffers
 from brim.shell.model_clients import ModelClients, Route
@@ -190,6 +191,8 @@ class Shell:
     """The goal that the model works towards; None outside goal mode."""
     sandbox: Sandbox | None = None
     """Where commands of goal mode run without a question; None if there is no such place."""
+    edits: list[AppliedEdit] = field(default_factory=list)
+    """The changes of files in this run, for `:undo`."""
     ended: bool = False
 
     @property

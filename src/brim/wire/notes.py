@@ -32,6 +32,9 @@ MASK: Final = "[content truncated - {age} steps ago, {tokens} tokens]"
 
 _NAME_LENGTH: Final = 50
 
+_NOTE_START: Final = "[brim: "
+_COPIED = re.compile(r"\s*(?:\[brim: [^\]\n]{0,300}\]\s*)+")
+
 _CLIPPED = re.compile(r"\[brim: (?:about )?[\d,]+ (?:tokens|lines?) omitted[^\]\n]{0,40}\]")
 
 
@@ -60,6 +63,17 @@ def gap_note(messages: int, tokens: int, tasks: str = "") -> str:
         f"[brim: {round_to_two_digits(messages):,} {word}{tasks} "
         f"(about {round_to_two_digits(tokens):,} tokens) omitted]"
     )
+
+
+def remove_copied_note(reply: str) -> str:
+    """Return a reply without the note at its beginning, which small models copy from requests."""
+    return reply[found.end() :] if (found := _COPIED.match(reply)) else reply
+
+
+def may_begin_with_note(text: str) -> bool:
+    """Whether the beginning of a reply can still turn out to be a copied note."""
+    begun = text.lstrip()
+    return _NOTE_START.startswith(begun[: len(_NOTE_START)]) and not _COPIED.match(text)
 
 
 def name_tasks(count: int, texts: Iterable[str]) -> str:

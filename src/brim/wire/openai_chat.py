@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from brim.errors import MessageError
 from brim.messages import Call, Media, Message, Role
@@ -174,16 +174,24 @@ def find_answered_id(raw: Mapping[str, Any]) -> str | None:
 
 
 def apply_to_messages(
-    messages: Sequence[Mapping[str, Any]], plan: PlanView, keep: Sequence[str] = ()
+    messages: Sequence[Mapping[str, Any]],
+    plan: PlanView,
+    keep: Sequence[str] = (),
+    *,
+    separator: Literal["assistant", "system"] = "assistant",
 ) -> list[Mapping[str, Any]]:
-    """Return the messages to send, without reserved fields except those in `keep`."""
+    """Return the messages to send, without reserved fields except those in `keep`.
+
+    `separator` is the role of a note between two user messages.
+    """
     seen, changed = plan.history.messages, plan.changed_messages
     notes = {note.at: note for note in plan.notes if note.role != "paragraph"}
     out: list[Mapping[str, Any]] = []
     for index in plan.sent_indices:
         raw = messages[index]
         if index in notes:
-            out.append({"role": notes[index].role, "content": notes[index].text})
+            role = separator if notes[index].role == "assistant" else notes[index].role
+            out.append({"role": role, "content": notes[index].text})
         if index in changed:
             raw = _restore_fields(rewrite_message(raw, seen[index], changed[index]), raw, keep)
         elif seen[index].private:

@@ -6,9 +6,11 @@ from rich.console import RenderableType
 
 from brim.errors import BrimError, InputError
 from brim.session.session import COMPACT_SHARE
+from brim.shell.attachments import read_text
 from brim.shell.chat import ask_again
 from brim.shell.commands.inspect import list_outcomes
 from brim.shell.commands.meta_command import command, parse_number
+from brim.shell.edit_proposals import undo_edit
 from brim.shell.goal_mode import pursue
 from brim.shell.session_setup import preload_model
 from brim.shell.state import FITTING_CHOICE, Shell
@@ -72,8 +74,10 @@ def compact(shell: Shell, focus: str) -> RenderableType:
 
 @command()
 def undo(shell: Shell, _argument: str) -> RenderableType:
-    """Undo the last compaction or, if there was none since, remove the last exchange."""
+    """Undo the last change of files or compaction; without one since, remove the last exchange."""
     conversation = shell.conversation
+    if (undone := undo_edit(shell)) is not None:
+        return undone
     if shell.driver.composer.is_compacted:
         conversation.undo_compaction()
         shell.wait_for_window()
@@ -95,8 +99,8 @@ def retry(shell: Shell, _argument: str) -> None:
 def edit(shell: Shell, _argument: str) -> None:
     """Edit the last message in the prompt; when sent, it replaces the old one."""
     index = shell.conversation.last_exchange()
-    message = shell.driver.copy_turns(index)[0]["content"]
-    shell.input.replace_from(index, shell.as_language(str(message)))
+    message = read_text(shell.driver.copy_turns(index)[0])
+    shell.input.replace_from(index, shell.as_language(message))
 
 
 @command("[N|off N]")

@@ -29,7 +29,7 @@ _META: Final = re.compile(r"\s*([:/])([^\s/]*)(?:\s+(.*))?", re.DOTALL)
 _ASSIGNED: Final = re.compile(r"(?:--?[\w-]+|[A-Za-z_]\w*)=")
 _SPECIAL: Final = re.compile(r"([^\w@%+=:,./~-])")
 _SPECIAL_IN_QUOTES: Final = re.compile(r'(["\\$`])')
-_SPOKEN_PATH: Final = re.compile(r"(?:^|(?<=\s))(?:\.{1,2}|~[\w-]*)?/\S*\Z")
+_SPOKEN_PATH: Final = re.compile(r"(?:^|(?<=[\s(]))(?:@(\S*)|(?:\.{1,2}|~[\w-]*)?/\S*)\Z")
 
 
 class ShellCompleter(Completer):
@@ -79,14 +79,16 @@ class ShellCompleter(Completer):
     def _complete_line(self, line: str, forced: str) -> Iterator[Completion]:
         end = word_at_end(line)
         before = forced + line[: len(line) - len(end.word)]
-        if forced != "?" and _names_command(end):
+        spoken = _SPOKEN_PATH.search(line)
+        is_attached = spoken is not None and spoken[1] is not None
+        if not is_attached and forced != "?" and _names_command(end):
             for name in sorted(self._names()) if end.word else ():
                 if name.startswith(end.word):
                     yield Completion(name, start_position=-len(end.word))
-        elif self._is_command(before, end.word):
+        elif not is_attached and self._is_command(before, end.word):
             yield from self._complete_file(end)
-        elif spoken := _SPOKEN_PATH.search(line):
-            for path in list_paths(start := spoken.group(), self._folder()):
+        elif spoken:
+            for path in list_paths(start := spoken[spoken.lastindex or 0], self._folder()):
                 yield Completion(path, start_position=-len(start), display=_base_name(path))
 
     def _is_command(self, before: str, word: str) -> bool:
