@@ -11,7 +11,7 @@ of tools), the difference is a number of tokens for every request: a shortfall.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil, isfinite, log
 from typing import Any, Final
 
@@ -110,13 +110,7 @@ class Calibration:
         return self.with_window(window, other.advertised)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "ratios": list(self.ratios),
-            "densities": list(self.densities),
-            "window": self.window,
-            "advertised": self.advertised,
-            "shortfalls": list(self.shortfalls),
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | None) -> Calibration:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container
-from typing import Final, TypeVar
+from functools import lru_cache, partial
+from typing import Final
 
 from brim.wire.notes import clip_mark, repeat_mark
 
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 _MAX_ENTRIES: Final = 256
 
 HEAD_SHARE: Final = 0.6
@@ -169,27 +168,8 @@ class ClipCache:
     """The last results: the next trim of a growing history needs most of them again."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
-        self._count = count
-        self._clips: dict[tuple[str, int, int, float | None], str] = {}
-        self._lines: dict[str, TextLines] = {}
+        self._clip = lru_cache(_MAX_ENTRIES)(partial(clip, count=count))
+        self.lines = lru_cache(_MAX_ENTRIES)(TextLines)
 
     def clip(self, text: str, size: int, cap: int, close: float | None) -> str:
-        key = (text, size, cap, close)
-        found = self._clips.get(key)
-        if found is None:
-            found = clip(text, size, cap, self._count, close=close)
-            _store(self._clips, key, found)
-        return found
-
-    def lines(self, text: str) -> TextLines:
-        found = self._lines.get(text)
-        if found is None:
-            found = TextLines(text)
-            _store(self._lines, text, found)
-        return found
-
-
-def _store(memo: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    if len(memo) >= _MAX_ENTRIES:
-        memo.clear()
-    memo[key] = value
+        return self._clip(text, size, cap, close=close)

@@ -161,36 +161,31 @@ def plan_request(
     return (yield from _replay(fresh, build, count, measurement))
 
 
-class _HeldResult(NamedTuple):
-    """The plan that continues from the last trim if it fits, else what is known about it."""
-
-    plan: Plan | None
-    count_mode: CountMode
-    measurement: Measurement | None
-
-
 def _try_held(
     held: Plan,
     bounds: tuple[float, float],
     build: BuildBody,
     count: CountMode,
     known: Measurement | None,
-) -> Generator[CountJob, int | None, _HeldResult]:
-    """Find out whether a plan without a new trim fits; `bounds` are of its size."""
+) -> Generator[CountJob, int | None, tuple[Plan | None, CountMode, Measurement | None]]:
+    """Return the plan without a new trim if it fits, and what is known now.
+
+    `bounds` are of its size.
+    """
     room, (least, most) = held.budget.room, bounds
     if most <= room and count != "always":
-        return _HeldResult(held, count, known)
+        return held, count, known
     if least <= room and count != "off":
         counted = yield from _count(held, build)
         if counted is not None and counted.fits:
-            return _HeldResult(counted, count, known)
+            return counted, count, known
         if counted is None and most <= room:
-            return _HeldResult(held, count, known)
+            return held, count, known
         if counted is None:
             count = "off"  # decide without the server
         else:
             known = Measurement.of_count(counted)
-    return _HeldResult(None, count, known)
+    return None, count, known
 
 
 def _count(plan: Plan, build: BuildBody) -> Generator[CountJob, int | None, Plan | None]:

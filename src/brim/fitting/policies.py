@@ -8,23 +8,9 @@ from functools import cache, partial
 from typing import Literal
 
 from brim.errors import InputError
+from brim.fitting import passes
 from brim.fitting.history import History
-from brim.fitting.passes import (
-    CLIP_ROUNDS,
-    Pass,
-    clip_large,
-    clip_open,
-    clip_rounds,
-    drop_oldest,
-    drop_thinking,
-    drop_turns,
-    drop_unavoidable,
-    mask_old,
-    mask_rest,
-    relax_to_limit,
-    release_protected,
-    remove_repeats,
-)
+from brim.fitting.passes import Pass
 from brim.fitting.trim import Floor, Share
 from brim.wire.notes import MASK, fill_mask
 
@@ -101,7 +87,7 @@ def _short_output_floor(history: History, index: int, least: int) -> int:
 
 def clipped_floor(history: History, index: int) -> int:
     """Return the tokens of a message after the last round of clipping."""
-    return _short_output_floor(history, index, CLIP_ROUNDS[-1])
+    return _short_output_floor(history, index, passes.CLIP_ROUNDS[-1])
 
 
 def masked_floor(history: History, index: int) -> int:
@@ -114,14 +100,14 @@ def masked_floor(history: History, index: int) -> int:
 STEADY = Policy(
     "steady",
     (
-        drop_thinking,
-        remove_repeats,
-        clip_rounds,
-        release_protected,
-        clip_rounds,
-        relax_to_limit,
-        drop_oldest,
-        clip_open,
+        passes.drop_thinking,
+        passes.remove_repeats,
+        passes.clip_rounds,
+        passes.release_protected,
+        passes.clip_rounds,
+        passes.relax_to_limit,
+        passes.drop_oldest,
+        passes.clip_open,
     ),
     clipped_floor,
     share=steady_share,
@@ -159,32 +145,39 @@ class RollingSettings:
 def make_rolling(settings: RollingSettings) -> Policy:
     """Return the policy `rolling` with these numbers."""
     mask_first = partial(
-        mask_old,
+        passes.mask_old,
         after=settings.max_age,
         smallest=settings.small_output,
         keep_errors=settings.keep_errors,
     )
-    passes = (
-        drop_unavoidable,
-        drop_thinking,
-        partial(remove_repeats, caps=()),
-        partial(clip_large, over=settings.max_output),
+    order = (
+        passes.drop_unavoidable,
+        passes.drop_thinking,
+        partial(passes.remove_repeats, caps=()),
+        partial(passes.clip_large, over=settings.max_output),
         mask_first,
-        mask_rest,
-        drop_oldest,
-        release_protected,
-        mask_rest,
-        drop_oldest,
-        clip_open,
+        passes.mask_rest,
+        passes.drop_oldest,
+        passes.release_protected,
+        passes.mask_rest,
+        passes.drop_oldest,
+        passes.clip_open,
     )
-    return Policy("rolling", passes, masked_floor, keep_recent=5, rolling=settings)
+    return Policy("rolling", order, masked_floor, keep_recent=5, rolling=settings)
 
 
 ROLLING = make_rolling(RollingSettings())
 
 SLIDING = Policy(
     "sliding",
-    (drop_unavoidable, drop_thinking, drop_oldest, release_protected, drop_oldest, clip_open),
+    (
+        passes.drop_unavoidable,
+        passes.drop_thinking,
+        passes.drop_oldest,
+        passes.release_protected,
+        passes.drop_oldest,
+        passes.clip_open,
+    ),
     no_thinking_floor,
 )
 
@@ -233,7 +226,7 @@ def resolve_policy(
     return replace(
         policy,
         keep_recent=keep_recent,
-        first=() if max_turns is None else (partial(drop_turns, most=max_turns),),
+        first=() if max_turns is None else (partial(passes.drop_turns, most=max_turns),),
         max_turns=max_turns,
         token_budget=token_budget,
     )
@@ -256,10 +249,10 @@ def _find_policy(given: str | Policy | Sequence[Pass]) -> Policy:
         if given not in POLICIES:
             raise InputError(f"Unknown policy {given!r}. Use one of {', '.join(POLICIES)}.")
         return POLICIES[given]
-    passes = list(given) if isinstance(given, list | tuple) else []
-    if not passes or not all(map(callable, passes)):
+    listed = list(given) if isinstance(given, list | tuple) else []
+    if not listed or not all(map(callable, listed)):
         raise InputError(
             "A policy is a name or a list of passes (functions that take a draft), "
             f"not {type(given).__name__}."
         )
-    return Policy("custom", tuple(passes), unchanged_floor)
+    return Policy("custom", tuple(listed), unchanged_floor)

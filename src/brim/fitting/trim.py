@@ -292,7 +292,7 @@ class DroppableUnits:
         note: int = 0,
         start: int = 0,
     ) -> None:
-        self._floors = floors
+        self.floors = floors
         self.units = units
         self.start = start
         self._fixed = sorted(unit for unit in {*held, *invalid} if unit >= start)
@@ -305,14 +305,11 @@ class DroppableUnits:
         """Return the tokens of droppable units before `unit`, and of notes there."""
         notes = self._note * bisect_left(self._noted, unit) if self._noted else 0
         fixed = self._fixed_sums[bisect_left(self._fixed, unit)]
-        return self._floors.sums[unit] - self._floors.sums[self.start] - fixed + notes
+        return self.floors.sums[unit] - self.floors.sums[self.start] - fixed + notes
 
     def after(self, unit: int) -> int:
         """Return the tokens of droppable units from `unit` on."""
         return self.total - self.before(unit)
-
-    def floor(self, unit: UnitIndex) -> int:
-        return self._floors.of(unit)
 
     def fill_from_start(self, room: int) -> UnitIndex:
         """Return the last unit before which at most `room` tokens can be dropped."""
@@ -394,7 +391,7 @@ def find_oldest_runs(history: History, units: DroppableUnits, excess: int) -> li
 
     def count_freed(unit: int) -> int:
         user = find_kept_user(unit)
-        return units.before(unit) - (0 if user is None else units.floor(user))
+        return units.before(unit) - (0 if user is None else units.floors.of(user))
 
     start, stop = UnitIndex(0), UnitIndex(bisect_left(range(units.units), excess, key=count_freed))
     user = find_kept_user(stop) if stop < units.units else None

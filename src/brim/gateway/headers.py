@@ -177,11 +177,10 @@ class RequestOptions:
 
 
 DEFAULT_OPTIONS: Final = RequestOptions()
-_SWITCH: Final = {"on": True, "off": False}
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     POLICY: tuple(POLICIES),
     FITTING: ("on", "off", "dry-run"),
-    CACHE_MARKS: tuple(_SWITCH),
+    CACHE_MARKS: ("on", "off"),
 }
 
 
@@ -195,19 +194,14 @@ def parse_options(headers: Mapping[bytes, bytes]) -> RequestOptions:
         if name not in _CHOICES:
             message = f"Unknown header: {name[:40]!r}. Known: {', '.join(_CHOICES)}."
             raise GatewayError(400, "unknown_header", message)
-        chosen[name] = _parse_choice(name, value)
+        chosen[name] = value.strip().lower()
+        if chosen[name] not in _CHOICES[name]:
+            choices = ", ".join(_CHOICES[name])
+            message = f"Invalid value of {name}: {value[:40]!r}. Use one of {choices}."
+            raise GatewayError(400, "invalid_header", message)
     marks = chosen.get(CACHE_MARKS)
     return RequestOptions(
         chosen.get(POLICY),
         chosen.get(FITTING, "on"),  # type: ignore[arg-type]
-        None if marks is None else _SWITCH[marks],
+        None if marks is None else marks == "on",
     )
-
-
-def _parse_choice(name: str, value: str) -> str:
-    choice = value.strip().lower()
-    if choice not in _CHOICES[name]:
-        choices = ", ".join(_CHOICES[name])
-        message = f"Invalid value of {name}: {value[:40]!r}. Use one of {choices}."
-        raise GatewayError(400, "invalid_header", message)
-    return choice
