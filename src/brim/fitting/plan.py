@@ -24,8 +24,6 @@ Outcome = Literal["kept", "clipped", "masked", "summarized", "dropped", "skipped
 """`skipped` is for empty replies of a session, which are never sent."""
 OUTCOMES: tuple[Outcome, ...] = ("clipped", "masked", "summarized", "dropped")
 """The outcomes of trimmed messages."""
-Changed = tuple[Outcome, int, str]
-"""Outcome, tokens and reason of a message that is sent changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +39,6 @@ class Decision:
     after: int
     """Tokens of the message as it is sent; 0 if it is dropped."""
     reason: str
-
-    @classmethod
-    def for_message(
-        cls, index: int, role: Role, before: int, changed: Changed | None, dropped: str | None
-    ) -> Decision:
-        """Return the decision for a message; `dropped` is the reason why it is dropped."""
-        if changed is not None:
-            outcome, after, reason = changed
-            return cls(index, role, outcome, before, after, reason)
-        if dropped is not None:
-            return cls(index, role, "dropped", before, 0, dropped)
-        return cls(index, role, "kept", before, before, "needed no change")
 
     def to_dict(self) -> dict[str, object]:
         """Return the decision as JSON data."""
@@ -221,15 +207,15 @@ class Plan:
         return [decision for decision in decisions if decision.outcome == "clipped"]
 
     def _decide(self, index: int) -> Decision:
-        history = self.history
-        change = self.changes.get(index)
-        changed = None if change is None else (change.outcome, change.tokens, change.reason)
-        role, before = history.messages[index].role, history.tokens(index)
-        if history.messages[index].skipped:
+        message, before = self.history.messages[index], self.history.tokens(index)
+        role = message.role
+        if message.skipped:
             return Decision(index, role, "skipped", 0, 0, "empty reply")
-        run = self._find_run(index)
-        reason = None if run is None else run.reason
-        return Decision.for_message(index, role, before, changed, reason)
+        if (change := self.changes.get(index)) is not None:
+            return Decision(index, role, change.outcome, before, change.tokens, change.reason)
+        if (run := self._find_run(index)) is not None:
+            return Decision(index, role, "dropped", before, 0, run.reason)
+        return Decision(index, role, "kept", before, before, "needed no change")
 
     def _find_run(self, index: int) -> DroppedRun | None:
         if self.history.messages[index].role == "system":

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from random import Random
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, get_args
 
-from brim.fitting.budget import Budget
-from brim.fitting.plan import Changed, Decision, DroppedRun, Plan
-from brim.messages import Role
+from brim.fitting.history import CountedMessages
+from brim.fitting.plan import Plan
+from brim.messages import Message, Role
 from brim.models.pricing import Usage
 
 CountSource = Literal["exact", "server", "estimate", "unknown"]
@@ -39,55 +40,19 @@ _FIELDS: Final = (
 _random: Final = Random()
 """Request ids are not secrets, and the random source of the system needs a system call."""
 _NOT_TRIMMED: Final[Mapping[str, int]] = {}
+_BARE_MESSAGES: Final = {role: Message(role) for role in get_args(Role)}
 
 
-class PlanSummary(NamedTuple):
-    """A plan without message content: enough to explain the decision for each message."""
-
-    roles: Sequence[Role]
-    sizes: Sequence[int]
-    """Cumulative token counts, as in the history."""
-    edits: Mapping[int, Changed]
-    drops: Sequence[DroppedRun]
-    notes: Sequence[tuple[int, int, str]]
-    warnings: Sequence[str]
-    budget: Budget
-
-    @classmethod
-    def of(cls, plan: Plan) -> PlanSummary:
-        history = plan.history
-        edits = {at: (edit.outcome, edit.tokens, edit.reason) for at, edit in plan.changes.items()}
-        return cls(
-            [message.role for message in history.messages[: plan.length]],
-            history.token_sums,
-            edits,
-            plan.dropped_runs,
-            [(note.at, note.tokens, note.role) for note in plan.notes] if plan.notes else (),
-            plan.warnings,
-            plan.budget,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        budget = self.budget
-        return {
-            "budget": {"window": budget.window, "reply": budget.reply, "margin": budget.margin},
-            "decisions": [decision.to_dict() for decision in self._decisions()],
-            "notes": [{"at": at, "tokens": tokens, "as": role} for at, tokens, role in self.notes],
-            "warnings": list(self.warnings),
-        }
-
-    def _decisions(self) -> Iterator[Decision]:
-        dropped = {
-            index: drop.reason
-            for drop in self.drops
-            for index in range(drop.start, drop.stop)
-            if self.roles[index] != "system"
-        }
-        for index, role in enumerate(self.roles):
-            before = self.sizes[index + 1] - self.sizes[index]
-            yield Decision.for_message(
-                index, role, before, self.edits.get(index), dropped.get(index)
-            )
+def strip_content(plan: Plan) -> Plan:
+    """Return a plan without message content: enough to explain the decision for each message."""
+    messages = [_BARE_MESSAGES[message.role] for message in plan.history.messages[: plan.length]]
+    return replace(
+        plan,
+        history=CountedMessages(messages, plan.history.token_sums, [], []),
+        changes={at: replace(each, message=messages[at]) for at, each in plan.changes.items()},
+        notes=[replace(note, text="") for note in plan.notes],
+        sent_indices=(),
+    )
 
 
 class RequestRecord:
@@ -121,8 +86,7 @@ class RequestRecord:
     """Seconds until the response began."""
     seconds: float = 0.0
     plan: Plan | None = None
-    """The plan, until it is summarized."""
-    plan_summary: PlanSummary | None = None
+    """The plan; without message content once the request has ended."""
 
     def __init__(self, path: str, format: str) -> None:
         self.id = f"brim_{_random.getrandbits(96):024x}"
@@ -158,8 +122,18 @@ class RequestRecord:
 
     def decisions(self) -> dict[str, Any]:
         """Return the decision for each message, as long as it is kept."""
-        summary = self.plan_summary if self.plan is None else PlanSummary.of(self.plan)
-        return {"plan": None if summary is None else summary.to_dict()}
+        if (plan := self.plan) is None:
+            return {"plan": None}
+        window, reply, margin = plan.budget.window, plan.budget.reply, plan.budget.margin
+        shown = {
+            "budget": {"window": window, "reply": reply, "margin": margin},
+            "decisions": [decision.to_dict() for decision in plan.decisions],
+            "notes": [
+                {"at": each.at, "tokens": each.tokens, "as": each.role} for each in plan.notes
+            ],
+            "warnings": list(plan.warnings),
+        }
+        return {"plan": shown}
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields except the decisions, as JSON values."""
@@ -196,7 +170,7 @@ class RecentRequests:
         plan, record.plan = record.plan, None
         if plan is None or record.id not in self._records:
             return
-        record.plan_summary = PlanSummary.of(plan)
+        record.plan = strip_content(plan)
         self._messages += plan.length - self._decisions.get(record.id, 0)
         self._decisions[record.id] = plan.length
         while self._messages > MAX_DECISIONS and len(self._decisions) > 1:
@@ -204,7 +178,7 @@ class RecentRequests:
 
     def _forget(self, record: RequestRecord) -> None:
         self._messages -= self._decisions.pop(record.id, 0)
-        record.plan_summary = None
+        record.plan = None
 
     def find(self, id: str) -> RequestRecord | None:
         return self._records.get(id)
