@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from brim.fitting.policies import POLICIES
@@ -132,29 +131,20 @@ def filter_response_headers(pairs: Iterable[Header]) -> list[Header]:
 
 def build_brim_headers(record: RequestRecord) -> list[Header]:
     """Return the response headers that say what brim did."""
-    pairs = [(b"brim-request-id", record.id.encode())]
-    if record.upstream is not None:
-        pairs.append((b"brim-upstream", _encode(record.upstream)))
-    if record.tokens_before is not None and record.tokens is not None:
-        pairs += (
-            (b"brim-tokens-before", b"%d" % record.tokens_before),
-            (b"brim-tokens", b"%d" % record.tokens),
-            (b"brim-count", _encode(record.count or "")),
-            (b"brim-trimmed", _encode(record.trimmed_text)),
-            (b"brim-policy", _encode(record.policy or "")),
-        )
-    if record.limit is not None:
-        pairs.append((b"brim-limit", b"%d" % record.limit))
-    if record.resent:
-        pairs.append((b"brim-resent", b"%d" % record.resent))
-    if record.fallback is not None:
-        pairs.append((b"brim-fallback", _encode(record.fallback)))
-    return pairs
-
-
-@lru_cache(maxsize=256)
-def _encode(text: str) -> bytes:
-    return text.encode("latin-1", "replace")
+    values = {
+        b"brim-request-id": record.id,
+        b"brim-upstream": record.upstream,
+        b"brim-tokens-before": record.tokens_before,
+        b"brim-tokens": record.tokens,
+        b"brim-count": record.count,
+        b"brim-trimmed": None if record.tokens is None else record.trimmed_text,
+        b"brim-policy": record.policy,
+        b"brim-limit": record.limit,
+        b"brim-resent": record.resent or None,
+        b"brim-fallback": record.fallback,
+    }
+    known = ((name, value) for name, value in values.items() if value is not None)
+    return [(name, str(value).encode("latin-1", "replace")) for name, value in known]
 
 
 def _decode(raw: bytes) -> str:

@@ -74,18 +74,14 @@ def log_request(record: RequestRecord) -> None:
     """Log a finished request, without message content."""
     has_failed = record.status >= 500 or record.end in FAILED_ENDS
     level = logging.WARNING if has_failed else logging.INFO
-    if _request_logger.isEnabledFor(level):
-        _request_logger.log(level, "request", extra={"fields": _request_fields(record)})
-
-
-def _request_fields(record: RequestRecord) -> dict[str, Any]:
-    """Return the known fields of a request, named as in /brim/requests."""
+    if not _request_logger.isEnabledFor(level):
+        return
     fields = {name: value for name, value in record.to_dict().items() if value is not None}
     del fields["time"]  # of its arrival; the line has its own
     fields["milliseconds"] = round(fields.pop("seconds") * 1_000, 1)
     if (first := fields.pop("first_byte", None)) is not None:
         fields["first_byte_ms"] = round(first * 1_000, 1)
-    return fields
+    _request_logger.log(level, "request", extra={"fields": fields})
 
 
 class _JsonFormatter(logging.Formatter):

@@ -88,7 +88,7 @@ class StreamOpening:
             if event is None:
                 continue  # a comment
             if not isinstance(event, Mapping):
-                hold.release()
+                hold.is_over = True  # it is not an event of a known format
                 continue
             hold.add(event)
             if hold.error is None:
@@ -121,7 +121,8 @@ class StreamMonitor:
         self._hides_usage = hides_usage
         self._endpoint = endpoint
         self._waiting = bytearray()
-        self._usage: dict[str, Any] = {}
+        self.usage: dict[str, Any] = {}
+        """The usage fields as the server reported them, later values over earlier ones."""
         self._kept: list[bytes] = []
         self._latest: deque[bytes] = deque(maxlen=LAST_PIECES)
         self._size = 0
@@ -167,7 +168,7 @@ class StreamMonitor:
             return errors.redact_key(self._endpoint, part)
         usages = list(_find_usages(event))
         for usage in usages:
-            self._usage |= {key: value for key, value in usage.items() if value is not None}
+            self.usage |= {key: value for key, value in usage.items() if value is not None}
         if (error := find_error_object(event)) is not None:
             self.error = errors.error_message(error)
             return errors.redact_key(self._endpoint, part)
@@ -177,11 +178,6 @@ class StreamMonitor:
     def is_ended(self) -> bool:
         """Whether the stream is complete."""
         return self._is_uncertain or _FINAL_EVENT.search(b"".join(self._latest)) is not None
-
-    @property
-    def usage(self) -> Mapping[str, Any]:
-        """The usage fields as the server reported them, later values over earlier ones."""
-        return self._usage
 
     def extract_text(self) -> GeneratedText | None:
         """Return the beginning of the generated text; None if it cannot be parsed."""

@@ -44,7 +44,8 @@ class Endpoint:
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise InputError(f"Unknown format: {self.format!r}. Use one of {', '.join(FORMATS)}.")
-        if not _is_number(self.timeout) or not self.timeout > 0:
+        is_number = isinstance(self.timeout, int | float) and not isinstance(self.timeout, bool)
+        if not is_number or not self.timeout > 0:
             raise InputError(f"Invalid endpoint timeout: {self.timeout!r}. Use seconds above 0.")
         if not isinstance(self.retries, int) or self.retries < 0:
             raise InputError(f"Invalid endpoint retries: {self.retries!r}. Use an integer from 0.")
@@ -132,10 +133,6 @@ def _authority(parts: SplitResult) -> str:
     host = f"[{host}]" if ":" in host else host
     port = parts.port
     return host if port is None or port == _PORTS[parts.scheme] else f"{host}:{port}"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -388,13 +388,10 @@ class ServerCounter:
                 self._rule_out(state, method, f"returned {status}")
             elif state.proven is None:
                 await self._try_method(state, method, self._smallest(request))
-        elif not self._concerns_client_key(status, request):
-            state.pause(f"unknown: {_describe_failure(error)}", self._clock())
-
-    def _concerns_client_key(self, status: int | None, request: _CountRequest) -> bool:
-        """Whether the rejected key is the client's own: the next client may have another."""
-        has_client_key = request.headers is not None and self.transport.endpoint.key is None
-        return has_client_key and status in AUTH_STATUSES
+        else:
+            has_client_key = request.headers is not None and self.transport.endpoint.key is None
+            if not has_client_key or status not in AUTH_STATUSES:  # the next client has its own
+                state.pause(f"unknown: {_describe_failure(error)}", self._clock())
 
     def _rule_out(self, state: CountState, method: CountMethod, problem: str) -> None:
         where = self.transport.endpoint.host + method.address(self.transport.endpoint)

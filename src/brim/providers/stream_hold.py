@@ -36,10 +36,6 @@ class StreamHold:
         self.error = find_context_length_error(self._endpoint, event)
         self.is_over = self.error is not None or _has_content(event)
 
-    def release(self) -> None:
-        """End the hold: what came is not an event of a known format."""
-        self.is_over = True
-
 
 def _has_content(event: Mapping[str, Any]) -> bool:
     """Whether an event is more than the opening of a stream."""
