@@ -80,7 +80,8 @@ class _Exchange:
         self._remaining: int | None = None
         """Bytes of the response's body that are still to be written, if its length is known."""
         self._needs_continue = (b"expect", b"100-continue") in scope["headers"]
-        self._waiter: asyncio.Future[None] | None = None
+        self.changed = asyncio.Event()
+        """Set when `receive` has to look again."""
 
     async def run(self, app: ASGIApp) -> None:
         """Call the application."""
@@ -108,15 +109,11 @@ class _Exchange:
         if not self.is_complete:
             self._body.append(data)
             self._body_size += len(data)
-            self.wake()
+            self.changed.set()
 
     def disconnect(self) -> None:
         self.is_disconnected = True
-        self.wake()
-
-    def wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self.changed.set()
 
     async def receive(self) -> Message:
         if self._needs_continue and not self.has_started and not self.is_disconnected:
@@ -127,7 +124,8 @@ class _Exchange:
                 return {"type": "http.disconnect"}
             if self._body or (self.is_received and not self._is_delivered):
                 return self._take_body()
-            await self._wait()
+            self.changed.clear()
+            await self.changed.wait()
 
     def _take_body(self) -> Message:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -135,13 +133,6 @@ class _Exchange:
         self._is_delivered = self.is_received
         self._protocol.resume_reading()
         return {"type": "http.request", "body": body, "more_body": not self.is_received}
-
-    async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
 
     # The response
 
@@ -320,7 +311,7 @@ class HttpProtocol(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._reading is not None and not self._parser.should_upgrade():
             self._reading.is_received = True
-            self._reading.wake()
+            self._reading.changed.set()
             self._reading = None
 
     def _create_scope(self, version: str) -> Scope:

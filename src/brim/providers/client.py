@@ -34,7 +34,6 @@ from brim.providers.server_info import (
     ProfileSource,
     ServerInfo,
     ServerKind,
-    Window,
     apply_server_info,
     detect_truncation,
     find_price_basis,
@@ -194,9 +193,6 @@ class AsyncClient:
 
     async def prepare(self, session: Session) -> None:
         """Complete the session's profile with what the server says, such as the window."""
-        await self._prepare(session)
-
-    async def _prepare(self, session: Session) -> Window:
         driver = get_driver(session)
         if driver.clock is None:
             driver.clock = time.time
@@ -210,7 +206,6 @@ class AsyncClient:
             target.with_stored(self.profiles.load(model)), window, self.endpoint
         )
         driver.profile = await self.templates.complete(profile, window, driver.template_features)
-        return window
 
     def summarizer(
         self,
@@ -253,11 +248,12 @@ class AsyncClient:
     # Making a request
 
     async def _make_request(self, session: Session, settings: RequestSettings) -> Request:
-        window = await self._prepare(session)
+        await self.prepare(session)
         try:
             flow = get_driver(session).plan_request(settings, self.count_mode)
             return await self._run_flow(flow, session)
         except BudgetError as error:
+            window = await self.server.window_of(session.model or "")
             if window.tokens is not None:
                 raise
             await self.server.models()  # raises if the server is unreachable
