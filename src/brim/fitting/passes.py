@@ -227,10 +227,10 @@ def _find_repeats(
                 yield index, text
 
 
-def clip_rounds(draft: Draft, caps: Sequence[int] = CLIP_ROUNDS) -> None:
+def clip_rounds(draft: Draft) -> None:
     """Clip old outputs to ever smaller caps, the last one only as far as needed."""
     sizes = {index: draft.output_tokens(index) for index in draft.old_outputs}
-    _clip_to(draft, _choose_caps(sizes, draft.excess, caps), {})
+    _clip_to(draft, _choose_caps(sizes, draft.excess, CLIP_ROUNDS), {})
 
 
 def _clip_to(

@@ -11,6 +11,8 @@ from typing import Final
 
 MILLION = 1_000_000
 _ZERO: Final = Decimal(0)
+_NEWEST: Final = datetime.combine(date.max, time(12), UTC)
+"""The time of the newest prices: noon, outside of off-peak discounts."""
 HOUR_CACHE_RATE: Final = 2
 """Price of writing to the cache for one hour, relative to input; price lists do not contain it."""
 
@@ -105,31 +107,27 @@ def _cache_costs(usage: Usage, price: Price) -> list[tuple[int, Decimal | None]]
     ]
 
 
-def price(
-    model: str, provider: str | None = None, *, tokens: int = 0, on: date | None = None
-) -> Price | None:
+def price(model: str, provider: str | None = None, *, tokens: int = 0) -> Price | None:
     """Return the list price of a model; None if it is not listed.
 
-    `tokens` is the length of the prompt: some models cost more for long prompts. `on` is the date
-    of the price; None means the newest one.
+    `tokens` is the length of the prompt: some models cost more for long prompts.
     """
-    for start, listed in _find_list_prices(model, provider, on or date.max):
+    for start, listed in _find_list_prices(model, provider):
         if tokens > start or not start:
             return listed
     return None
 
 
 @lru_cache(maxsize=256)
-def _find_list_prices(model: str, provider: str | None, day: date) -> tuple[tuple[int, Price], ...]:
+def _find_list_prices(model: str, provider: str | None) -> tuple[tuple[int, Price], ...]:
     """Return (prompt length from which it applies, price), longest first; empty if not listed."""
     from genai_prices import Usage as ListUsage
     from genai_prices import calc_price
 
-    noon = datetime.combine(day, time(12), UTC)  # outside of off-peak discounts
     for name, seller in _candidate_sellers(model, provider):
         try:
             found = calc_price(
-                ListUsage(), model_ref=name, provider_id=seller, genai_request_timestamp=noon
+                ListUsage(), model_ref=name, provider_id=seller, genai_request_timestamp=_NEWEST
             ).model_price
         except LookupError:
             continue
