@@ -68,8 +68,8 @@ IRREGULAR: Final = re.compile(
     "built|done|drawn|found|given|gone|held|kept|known|left|lost|made|meant|met|put|said|seen|sent|"
     "shown|spent|spoken|told|took|taken|thought|understood|written"
 )
-SHARED_CLASSES: Final = frozenset({"Reader"})
-"""Class names with one role in sibling modules."""
+SHARED_CLASSES: Final = frozenset({"Counter", "Reader"})
+"""Class names with one role in several modules."""
 DOCUMENTED: Final = frozenset({"os._exit"})
 """Public functions whose names begin with an underscore."""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import brim
 from brim.fitting.budget import Budget
-from brim.fitting.fitter import Fitter
+from brim.fitting.fitter import BodyFitter
 from brim.fitting.planner import Planner
 from brim.fitting.policies import POLICIES
 from brim.fitting.prefix_cache import PrefixCache
@@ -36,11 +36,11 @@ def detect(body: Raw) -> BodyFormat:
     return ANTHROPIC if "anthropic_version" in body else CHAT
 
 
-def fitter(cache: PrefixCache, limit: int = 100_000, policy: str = "steady") -> Fitter:
-    return Fitter(COUNTER, Budget(limit + 1, 1), POLICIES[policy], cache)
+def fitter(cache: PrefixCache, limit: int = 100_000, policy: str = "steady") -> BodyFitter:
+    return BodyFitter(COUNTER, Budget(limit + 1, 1), POLICIES[policy], cache)
 
 
-def fitted(body: Raw, fitter: Fitter) -> Any:
+def fitted(body: Raw, fitter: BodyFitter) -> Any:
     """Return everything that a fit shows: the request and the plan, or the error."""
     try:
         request = fitter.fit(body, detect(body))

@@ -1,1 +1,6 @@
 """Data sets: rows of several shapes, in tables and files, fitted on all cores."""
+
+from brim.batch.shapes import Shape
+from brim.batch.stages import Counter, FitOptions, Fitter, FitterOptions
+
+__all__ = ["Counter", "FitOptions", "Fitter", "FitterOptions", "Shape"]

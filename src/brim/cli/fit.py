@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import closing, contextmanager
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from time import monotonic
-from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from brim.cli.files import InputFile, decode_text, dump_json, is_blank, parse_json, write_file
+from brim.batch.shapes import MESSAGES, find_envelope
+from brim.batch.sources import find_text_format
+from brim.batch.streams import (
+    InputFile,
+    decode_text,
+    dump_json,
+    is_blank,
+    parse_json,
+    write_file,
+)
+from brim.cli.dataset import DatasetOptions, dataset_options, fit_dataset, open_document
 from brim.cli.main import main
 from brim.cli.options import FILE, FILE_PATH, number_option, terminal_width
-from brim.errors import ContextOverflowError
+from brim.errors import ContextOverflowError, InputError
+from brim.fitting.api import fit as fit_body
 from brim.fitting.plan import get_overflow_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from brim.cli.batch import ChunkResult, Job, Tally
     from brim.fitting.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-MAX_PROBLEMS: Final = 10
-"""Number of problems that are reported one by one."""
 
 
 def _count_options(command: Command) -> Command:
@@ -77,7 +78,7 @@ def count(
     from brim import tokens
 
     definitions, source = _tools(tools), _source(file)
-    holds_rows = not as_text and source.holds_rows()
+    holds_rows = not as_text and find_text_format(source) == "jsonl"
     values = _rows(source) if holds_rows else [source.text()]
     rows, exact, parts = 0, True, Counter[str]()
     for text in values:
@@ -106,7 +107,7 @@ def count(
 
 
 @main.command()
-@click.argument("file", type=click.File("rb"), metavar="FILE")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @_count_options
 @number_option("--window", help="Context window in tokens.")
 @number_option("--reply", least=0, help="Tokens reserved for the reply.")
@@ -136,35 +137,41 @@ def count(
 @click.option(
     "--dry-run", is_flag=True, help="Print what would be done, without writing the conversation."
 )
-@click.option("-o", "--output", type=FILE_PATH, metavar="FILE", help="Write to a file.")
-@click.option("--resume", is_flag=True, help="JSONL: continue after the rows in the output file.")
-@number_option("-j", "--jobs", help="JSONL: number of processes.  [default: one per core]")
+@click.option("-o", "--output", metavar="PATH", help="Write to a file, a folder or an address.")
+@dataset_options
 def fit(
-    file: IO[bytes],
+    files: Sequence[str],
     tools: IO[bytes] | None,
     plans: Path | None,
-    output: Path | None,
+    output: str | None,
     explain: bool,
     dry_run: bool,
-    resume: bool,
-    jobs: int | None,
+    dataset: DatasetOptions,
     **options: Any,
 ) -> None:
-    """Fit a conversation into the context window, and keep its format.
+    """Fit a conversation into the context window, and keep its format; or a whole data set.
 
     FILE is JSON: a list of messages or a request body (OpenAI chat, OpenAI responses, Anthropic
-    messages); or JSONL with one of these per row, also as `body` or `params` of a batch request.
-    The conversation is printed to standard output, and what was done to standard error.
+    messages). The conversation is printed to standard output, and what was done to standard error.
 
     \b
     brim fit chat.json -m gpt-5-mini --reply 1000 --explain > fitted.json
     brim fit body.json --window 8192 --dry-run --explain
+
+    A data set has one conversation per row: JSONL, a JSON array, Parquet or Arrow, also compressed
+    (.gz, .zst), a folder of such files, or an address such as s3://bucket/rows.parquet. Its rows
+    have `messages`, are request bodies (also as `body` or `params` of a batch request), or have
+    the `conversations` of ShareGPT or the `conversation` of LMSYS.
+
+    \b
+    brim fit rows.parquet -m gpt-5-mini --window 8192 -o fitted.parquet
+    brim fit logs/ --window 8192 -o fitted/ --report fitted.html
     zcat log.jsonl.gz | brim fit - --window 8192 -o fitted.jsonl
 
-    In JSONL, a row that does not fit or cannot be read becomes {"error": ...}, and --plan writes
-    one row for each row. After an interruption, run the same command with --resume.
+    Rows get the columns brim_tokens_before, brim_tokens, brim_dropped, brim_clipped and brim_error.
+    A row that cannot be fitted stays as it is, with the reason in brim_error. After an
+    interruption, run the same command with --resume.
     """
-    from brim.cli.batch import Job
     from brim.fitting.policies import resolve_policy
     from brim.wire.template_source import find_rules
 
@@ -172,41 +179,30 @@ def fit(
     if options["template"] is not None:
         find_rules(options["template"])
     options["tools"] = _tools(tools)
-    source = _source(file)
-    holds_rows = source.holds_rows()
-    _check(source, holds_rows, output, plans, explain=explain, dry_run=dry_run, resume=resume)
-    out = None if dry_run else output or Path("-")
-    if not holds_rows:
-        _fit_one(source, options, out, plans, explain=explain)
+    document = open_document(files, dataset)
+    is_set = document is None or dataset.input_format or find_text_format(document)
+    if document is None or is_set:
+        if explain:
+            raise click.UsageError(
+                "--explain works for one conversation. Use --plan FILE for a data set."
+            )
+        rows = None if dry_run else output or "-"
+        fit_dataset(files, options, dataset, rows, plans, document)
         return
-    job = Job(source.name, options, wants_plans=plans is not None)
-    tally = _fit_rows(source, job, out, plans, jobs or _count_cores(), resume=resume)
-    if tally.overflowed or tally.unreadable:
-        click.get_current_context().exit(3 if tally.overflowed else 2)
+    if dataset.resume:
+        raise click.UsageError("--resume needs a data set and -o FILE.")
+    out = None if dry_run else Path(output or "-")
+    _check(out, plans)
+    _fit_one(document, options, out, plans, explain=explain)
 
 
-def _check(
-    source: InputFile,
-    holds_rows: bool,
-    output: Path | None,
-    plans: Path | None,
-    *,
-    explain: bool,
-    dry_run: bool,
-    resume: bool,
-) -> None:
-    """Raise UsageError for contradictory options."""
-    if resume and (output is None or not holds_rows or dry_run):
-        raise click.UsageError("--resume needs JSONL input and -o FILE.")
-    if explain and holds_rows:
-        raise click.UsageError("--explain works for one conversation. Use --plan FILE for JSONL.")
+def _check(output: Path | None, plans: Path | None) -> None:
+    """Raise UsageError for contradictory outputs of one conversation."""
     for path in (output, plans):
         if path is not None and path.suffix == ".gz":
             raise click.UsageError(
                 f"{path}: compressed output is not supported. Pipe the output into gzip."
             )
-        if path is not None and holds_rows and source.is_same(path):
-            raise click.UsageError(f"{path} is the input file.")
     if output is not None and output == plans:
         raise click.UsageError("-o and --plan name the same file.")
 
@@ -236,14 +232,12 @@ def _rows(source: InputFile) -> Iterator[str]:
 
 def _conversation(text: str) -> Any:
     """A conversation where a text is the JSON of one; otherwise the text."""
-    from brim.cli.batch import envelope_of
-
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
     if isinstance(value, dict):
-        envelope = envelope_of(value)
+        envelope = find_envelope(value)
         value = value if envelope is None else value[envelope]
         return value if isinstance(value.get("messages"), list) or "input" in value else text
     first = value[0] if isinstance(value, list) and value else None
@@ -257,18 +251,26 @@ def _fit_one(
     plans: Path | None,
     explain: bool,
 ) -> None:
-    from brim.cli.batch import fit_value
-
     text = source.text()
     indent = 2 if "\n" in text.strip() else None
     try:
-        value, plan = fit_value(parse_json(text, source.name), options)
+        value, plan = _fit_value(parse_json(text, source.name), options)
     except ContextOverflowError as error:
         _report(get_overflow_plan(error), plans, explain)
         raise
     if out is not None:
         write_file(out, dump_json(value, indent))
     _report(plan, plans, explain)
+
+
+def _fit_value(value: Any, options: Mapping[str, Any]) -> tuple[Any, Plan]:
+    """Return a fitted conversation in its original format, and the plan."""
+    try:
+        body = MESSAGES.read(value)
+        request = fit_body(body, **options)
+        return MESSAGES.write(value, body, request), request.plan
+    except RecursionError:
+        raise InputError("The JSON is nested too deeply.") from None
 
 
 def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
@@ -283,81 +285,3 @@ def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
         click.echo(
             "\n".join([str(plan), *(f"warning: {text}" for text in plan.warnings)]), err=True
         )
-
-
-def _fit_rows(
-    source: InputFile, job: Job, out: Path | None, plans: Path | None, jobs: int, *, resume: bool
-) -> Tally:
-    """Fit JSONL row by row; return the tally of the whole output."""
-    from brim.cli import batch
-
-    earlier = batch.truncate_output(out, plans) if resume and out is not None else batch.Tally()
-    tally = batch.Tally()
-    progress = Progress(source.size)
-    rows = batch.fit_chunks(batch.chunks(source, earlier.rows), job, jobs)
-    try:
-        first = next(
-            rows, batch.ChunkResult()
-        )  # invalid options fail here, before the output is touched
-        with _rows_to(plans, resume) as explained, _rows_to(out, resume) as fitted, closing(rows):
-            for done in chain([first], rows):
-                with batch.block_interrupts():
-                    explained(done.plans)
-                    fitted(done.lines)
-                    tally.add(done.tally)
-                progress.show(tally.rows, done)
-    except KeyboardInterrupt:
-        hint = " Run the same command with --resume to continue." if out and str(out) != "-" else ""
-        progress.say(f"brim: Stopped after {earlier.rows + tally.rows:,} rows.{hint}")
-        raise
-    progress.end()
-    before = f" (after {earlier.rows:,} existing rows)" if earlier.rows else ""
-    progress.say(f"{tally}{before}")
-    tally.add(earlier)
-    return tally
-
-
-@contextmanager
-def _rows_to(path: Path | None, resume: bool) -> Iterator[Callable[[bytearray], object]]:
-    """Yield a function that writes rows to a file or standard output, and flushes them."""
-    if path is None:
-        yield len
-        return
-    with click.open_file(str(path), "ab" if resume else "wb") as stream:
-        yield lambda data: (stream.write(data), stream.flush())
-
-
-class Progress:
-    """Output while rows are fitted: problems, and a progress line on a terminal."""
-
-    def __init__(self, size: int | None) -> None:
-        self._size = size
-        self._start = self._shown = monotonic()
-        self._live = sys.stderr.isatty()
-        self._problems = 0
-
-    def show(self, rows: int, done: ChunkResult) -> None:
-        for problem in done.problems:
-            self._problems += 1
-            if self._problems <= MAX_PROBLEMS:
-                self.say(problem)
-        now = monotonic()
-        if self._live and now - self._shown > 0.1:
-            self._shown = now
-            speed = rows / (now - self._start)
-            share = f", {done.position / self._size:.0%}" if self._size else ""
-            click.echo(f"\r\x1b[K{rows:,} rows, {speed:,.0f} rows/s{share}", err=True, nl=False)
-
-    def say(self, text: str) -> None:
-        click.echo(f"\r\x1b[K{text}" if self._live else text, err=True)
-
-    def end(self) -> None:
-        if self._problems > MAX_PROBLEMS:
-            self.say(f"... and {self._problems - MAX_PROBLEMS:,} more")
-
-
-def _count_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

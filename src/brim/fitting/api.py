@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from brim.errors import InputError
 from brim.fitting.budget import compute_budget
-from brim.fitting.fitter import Fitter
+from brim.fitting.fitter import BodyFitter
 from brim.fitting.passes import Pass
 from brim.fitting.plan import Request
 from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
@@ -149,7 +149,7 @@ def fit(
         low_water_mark=low_water_mark,
         rolling=rolling,
     )
-    fitter = Fitter(counter, budget, chosen, prefix_cache, rules, _check_pins(pins), mask)
+    fitter = BodyFitter(counter, budget, chosen, prefix_cache, rules, _check_pins(pins), mask)
     return fitter.fit(body, format)
 
 

@@ -1,4 +1,4 @@
-"""Fitter: fits bodies to one model, with everything they have in common decided once."""
+"""BodyFitter: fits bodies to one model, with everything they have in common decided once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from brim.wire.template_rules import PERMISSIVE, TemplateRules
 
 
 @dataclass(frozen=True, slots=True)
-class Fitter:
+class BodyFitter:
     """All that decides how a body is fitted, except the body itself."""
 
     counter: Counter
@@ -106,7 +106,7 @@ def _encode_body(body: Mapping[str, Any], format: BodyFormat) -> list[bytes] | N
 class ParsedBody(NamedTuple):
     """A body that was read and counted: it can be planned and rendered."""
 
-    fitter: Fitter
+    fitter: BodyFitter
     body: Mapping[str, Any]
     format: BodyFormat
     conversation: CachedConversation

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from brim.fitting.feedback import is_text
-from brim.fitting.fitter import Fitter, ParsedBody
+from brim.fitting.fitter import BodyFitter, ParsedBody
 from brim.fitting.flow import (
     CountJob,
     CountMode,
@@ -38,7 +38,7 @@ class RequestFit:
     Each step returns the fitted request, or a job to count, whose result the next step is given.
     """
 
-    fitter: Fitter
+    fitter: BodyFitter
     request: ClientRequest
     additions: BodyAdditions
     count: CountMode

@@ -23,7 +23,7 @@ from brim.errors import Overflow
 from brim.fitting import feedback
 from brim.fitting.budget import MAX_DEFAULT_REPLY
 from brim.fitting.calibration import UNCALIBRATED, Calibration
-from brim.fitting.fitter import Fitter
+from brim.fitting.fitter import BodyFitter
 from brim.fitting.flow import CountMode, Measurement, is_certain
 from brim.fitting.policies import OFF, POLICIES, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
@@ -189,7 +189,7 @@ class ModelRoute:
         self.kind: ServerKind = "unknown"
         self._window = Window(None, "not asked yet")
         self._cache = cache
-        self._fitters: dict[tuple[str, int, int | None], Fitter] = {}
+        self._fitters: dict[tuple[str, int, int | None], BodyFitter] = {}
         self._reports = 0
         self._overheads: dict[RequestKind, tuple[int, float]] = {}
         """Number of reports, and the most tokens that the server added for each message."""
@@ -201,7 +201,9 @@ class ModelRoute:
         self._refresh_seconds = FIRST_RETRY_SECONDS
         self._is_ready = False
 
-    def fitter(self, policy: str, least_reply: int = 0, reply_limit: int | None = None) -> Fitter:
+    def fitter(
+        self, policy: str, least_reply: int = 0, reply_limit: int | None = None
+    ) -> BodyFitter:
         """Return the fitter for a policy that leaves room for such a reply."""
         if reply_limit is not None and reply_limit >= MAX_DEFAULT_REPLY:
             reply_limit = None
@@ -216,7 +218,7 @@ class ModelRoute:
 
     def fitter_for(
         self, profile: ModelProfile, policy: str, least_reply: int, reply_limit: int | None = None
-    ) -> Fitter:
+    ) -> BodyFitter:
         """Return the fitter for a single request with a profile of its own."""
         counter = profile.counter()
         budget = profile.budget(counter, least_reply, reply_limit)
@@ -225,7 +227,7 @@ class ModelRoute:
             chosen = resolve_policy(chosen, low_water_mark=self._low_water_mark)
         if chosen.rolling is not None:
             chosen = resolve_policy(chosen, rolling=self._rolling)
-        return Fitter(counter, budget, chosen, self._cache, profile.rules())
+        return BodyFitter(counter, budget, chosen, self._cache, profile.rules())
 
     def count_tokens(self, body: Mapping[str, Any], format: BodyFormat) -> tuple[int, CountSource]:
         """Return the tokens of a whole body by brim's own count."""

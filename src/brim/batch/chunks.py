@@ -1,0 +1,218 @@
+"""One chunk of a job: rows of a source, processed by a worker into a part of an output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from brim.batch.outputs import encode_lines
+from brim.batch.shapes import Row, Shape, to_plain
+from brim.batch.sources import FileKind, Piece, pack_table, unpack_table
+from brim.batch.stages import ERROR, Fitter, RowResult
+from brim.batch.streams import decode_text, dump_json, parse_json
+from brim.batch.tally import Tally
+from brim.errors import BrimError, InputError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+try:
+    import orjson
+except ImportError:
+    orjson = None  # type: ignore[assignment]
+
+_MAX_EXACT = 2**63
+"""Larger integers become floats in orjson."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is done with all rows."""
+
+    stage: Fitter
+    wants_plans: bool = False
+    has_columns: bool = True
+    """Whether rows get the columns of the stage; without them, only `brim_error` after errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows that are processed together, and how their results are written."""
+
+    piece: Piece
+    place: str
+    """The name of the source and the unit of its numbers, for errors: `rows.jsonl: line`."""
+    shape: Shape
+    kind: FileKind
+    is_first: bool
+    """Whether it is the first one of its output."""
+    schema: bytes | None = None
+    """The Arrow schema of the output, if the rows are JSON and the output is a table."""
+
+
+@dataclass(slots=True)
+class ChunkResult:
+    """The output of a chunk."""
+
+    data: bytes = b""
+    plans: bytes = b""
+    tally: Tally = field(default_factory=Tally)
+
+
+def try_chunk(chunk: Chunk, job: Job) -> ChunkResult | BrimError:
+    """Return the output for a chunk, or the error that ends the run."""
+    try:
+        return process_chunk(chunk, job)
+    except BrimError as error:
+        return error
+
+
+def process_chunk(chunk: Chunk, job: Job) -> ChunkResult:
+    """Return the output for the rows of a chunk."""
+    stage, data = job.stage, chunk.piece.data
+    if isinstance(data, list):
+        results = _process_lines(chunk, job)
+        table = None
+    else:
+        table, results = stage.process_table(unpack_table(data), chunk.shape)
+    done = ChunkResult()
+    for number, result in zip(chunk.piece.numbers, results, strict=True):
+        done.tally.add_result(result, f"{chunk.place} {number}")
+    if chunk.kind.is_table:
+        if table is None:
+            rows = [_to_mapping(job.stage.add_columns(result)) for result in results]
+            table = _build_table(rows, chunk)
+        elif not job.has_columns:
+            table = table.drop_columns(list(stage.columns))
+        done.data = pack_table(table)
+    else:
+        lines = b"".join(map(_dump_row, _finish_rows(results, table, chunk, job)))
+        done.data = encode_lines(lines, chunk.kind, is_first=chunk.is_first)
+    if job.wants_plans:
+        done.plans = b"".join(map(_dump_plan, results))
+    return done
+
+
+def _process_lines(chunk: Chunk, job: Job) -> list[RowResult]:
+    parsed = parse_rows(chunk.piece, chunk.place)
+    rows = [row for row in parsed if not isinstance(row, InputError)]
+    results = iter(job.stage.process(rows, chunk.shape))
+    return [
+        job.stage.reject(row) if isinstance(row, InputError) else next(results) for row in parsed
+    ]
+
+
+def _finish_rows(
+    results: Sequence[RowResult], table: pyarrow.Table | None, chunk: Chunk, job: Job
+) -> Iterable[Row]:
+    """Return the rows of a text file; rows of a table without the nulls inside of columns."""
+    if table is not None:
+        names = chunk.shape.columns(table.schema.names)
+        for row in table.to_pylist():
+            yield {**row, **{name: to_plain(row[name]) for name in names}}
+        return
+    for result in results:
+        if job.has_columns:
+            yield job.stage.add_columns(result)
+        elif result.error is None:
+            yield result.row
+        else:
+            yield {**_to_mapping(result.row), ERROR: result.message}
+
+
+def _to_mapping(row: Row) -> Mapping[str, Any]:
+    return row if isinstance(row, Mapping) else {"messages": row}
+
+
+# JSON
+
+
+def parse_rows(piece: Piece, place: str) -> list[Row | InputError]:
+    """Return the rows of a piece; an error in place of one that is not JSON."""
+    name = place.rpartition(": ")[0]
+    rows: list[Row | InputError] = []
+    for number, raw in zip(piece.numbers, cast("list[bytes]", piece.data), strict=True):
+        try:
+            rows.append(_parse_row(raw, name, number))
+        except InputError as error:
+            rows.append(error)
+    return rows
+
+
+def _parse_row(raw: bytes, name: str, number: int) -> Row:
+    """Parse JSON with orjson, or with Python's parser what only that can read without a loss."""
+    if orjson is not None:
+        try:
+            row = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            pass
+        else:
+            values = row.values() if isinstance(row, dict) else ()
+            if not any(value.__class__ is float and abs(value) >= _MAX_EXACT for value in values):
+                return row
+    return parse_json(decode_text(raw, name, number), name, number)
+
+
+def _dump_row(row: Row) -> bytes:
+    if orjson is not None:
+        try:
+            return orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE)
+        except TypeError:  # integers of more than 64 bits, half a surrogate pair
+            pass
+    return dump_json(row)
+
+
+def _dump_plan(result: RowResult) -> bytes:
+    return dump_json({ERROR: result.message} if result.plan is None else result.plan.to_dict())
+
+
+# Tables from JSON rows
+
+
+def infer_schema(rows: Sequence[Row], job: Job) -> bytes:
+    """Return the schema of the output for rows like these."""
+    import pyarrow
+
+    found = pyarrow.Table.from_pylist(list(map(_to_mapping, rows))).schema
+    fields = [
+        field.with_type(pyarrow.string()) if pyarrow.types.is_null(field.type) else field
+        for field in found
+    ]
+    names = job.stage.columns if job.has_columns else ()
+    fields = [field for field in fields if field.name not in (*names, ERROR)]
+    fields += [pyarrow.field(name, pyarrow.int64()) for name in names]
+    schema = pyarrow.schema([*fields, pyarrow.field(ERROR, pyarrow.string())])
+    data: bytes = schema.serialize().to_pybytes()
+    return data
+
+
+def _build_table(rows: list[Mapping[str, Any]], chunk: Chunk) -> pyarrow.Table:
+    import pyarrow
+
+    assert chunk.schema is not None
+    schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(chunk.schema))
+    try:
+        found = pyarrow.Table.from_pylist(rows).schema
+        joined = pyarrow.unify_schemas([schema, found], promote_options="permissive")
+        if joined == schema:
+            return pyarrow.Table.from_pylist(rows, schema)
+        reason = "fields or types differ from those of the first rows"
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        reason = str(error)
+    raise InputError(
+        f"{chunk.place} {chunk.piece.numbers[0]} and the following: {reason}. "
+        f"A {chunk.kind.format} file cannot store such rows; write JSONL."
+    )
+
+
+def read_rows(piece: Piece, place: str) -> list[Row]:
+    """Return the rows of a piece that can be parsed; raise `InputError` if none can."""
+    if isinstance(piece.data, bytes):
+        found: list[Row] = unpack_table(piece.data).to_pylist()
+        return found
+    parsed = parse_rows(piece, place)
+    rows = [row for row in parsed if not isinstance(row, InputError)]
+    if not rows:
+        raise next(row for row in parsed if isinstance(row, InputError))
+    return rows

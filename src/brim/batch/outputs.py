@@ -1,0 +1,210 @@
+"""Outputs: files that receive the rows of a job, and that a later run can continue.
+
+Text is appended, compressed piece by piece, and cut back to the last complete piece after an
+interruption. Parquet and Arrow files cannot be continued, so their rows are collected in segments
+next to the file, which are joined at the end.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+
+from brim.batch.sources import FileKind, is_remote, open_file, unpack_table
+from brim.batch.streams import require
+from brim.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+SEGMENT_BYTES: Final = 32_000_000
+"""Bytes of the Arrow data of a segment, which becomes a row group."""
+_START: Final = b"[\n"
+_BETWEEN: Final = b",\n"
+
+
+class Output(Protocol):
+    """Receives encoded rows in order."""
+
+    def write(self, data: bytes) -> bool:
+        """Write a piece; return whether all pieces so far would survive a crash."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """What a later run passes as `position` to continue here."""
+        ...
+
+    def finish(self) -> None:
+        """Complete the file."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def encode_lines(lines: bytes, kind: FileKind, *, is_first: bool) -> bytes:
+    """Return rows, one per line, as a part of a text file."""
+    if kind.format == "json" and lines:
+        start = _START if is_first else _BETWEEN
+        lines = start + lines.rstrip(b"\n").replace(b"\n", _BETWEEN)
+    return compress(lines, kind)
+
+
+def compress(data: bytes, kind: FileKind) -> bytes:
+    if not data or not kind.compression:
+        return bytes(data)
+    if kind.compression == "gzip":
+        return gzip.compress(data, 6, mtime=0)
+    packed: bytes = require("zstandard", "arrow").ZstdCompressor().compress(bytes(data))
+    return packed
+
+
+class TextOutput:
+    """Appends to a file, to standard output (`-`) or to an address."""
+
+    def __init__(self, name: str, kind: FileKind, position: int | None = None) -> None:
+        """Continue the file at a position; None starts it from scratch."""
+        self._kind = kind
+        self.position = position or 0
+        if position is not None:
+            self._cut_back(Path(name), position)
+        self._file: IO[bytes] = sys.stdout.buffer if name == "-" else _open(name, position)
+        self._is_shared = name == "-"
+
+    def _cut_back(self, path: Path, position: int) -> None:
+        size = path.stat().st_size if path.exists() else 0
+        if size < position:
+            raise InputError(
+                f"{path} is smaller than when it was written: {size:,} bytes. Run without --resume."
+            )
+        if size > position:
+            os.truncate(path, position)
+
+    def write(self, data: bytes) -> bool:
+        self._file.write(data)
+        self._file.flush()
+        self.position += len(data)
+        return True
+
+    def finish(self) -> None:
+        if self._kind.format == "json":
+            end = b"\n]\n" if self.position else b"[]\n"
+            self.write(compress(end, self._kind))
+
+    def close(self) -> None:
+        if not self._is_shared:
+            self._file.close()
+
+
+def _open(name: str, position: int | None) -> IO[bytes]:
+    return open_file(name, "wb" if position is None else "ab")
+
+
+class TableOutput:
+    """Collects Arrow data in segments of a folder, and joins them in a Parquet or Arrow file."""
+
+    def __init__(self, name: str, kind: FileKind, position: int | None = None) -> None:
+        """Continue after a number of segments; None starts from scratch."""
+        self._name = name
+        self._kind = kind
+        self.position = position or 0
+        self._folder = _locate_segments(name)
+        if position is None:
+            rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if not all(path.exists() for path in self._segments(self.position)):
+            raise InputError(f"Segments of {name} are missing. Run without --resume.")
+        self._tables: list[pyarrow.Table] = []
+        self._bytes = 0
+
+    def write(self, data: bytes) -> bool:
+        table = unpack_table(data)
+        self._tables.append(table)
+        self._bytes += table.nbytes
+        if self._bytes < SEGMENT_BYTES:
+            return False
+        self._write_segment()
+        return True
+
+    def _write_segment(self) -> None:
+        from pyarrow import concat_tables
+
+        path = self._segments(self.position + 1)[-1]
+        part = path.with_suffix(".part")
+        self._write_file(str(part), [concat_tables(self._tables)])
+        part.replace(path)
+        self.position += 1
+        self._tables, self._bytes = [], 0
+
+    def _segments(self, number: int) -> list[Path]:
+        return [self._folder / f"{index:06}" for index in range(number)]
+
+    def _write_file(self, name: str, tables: Iterable[pyarrow.Table]) -> None:
+        """Write tables, each of them as a row group."""
+        from pyarrow import ipc
+        from pyarrow.parquet import ParquetWriter
+
+        tables = iter(tables)
+        first = next(tables)
+        with open_file(name, "wb") as file:
+            is_parquet = self._kind.format == "parquet"
+            writer: Any = (
+                ParquetWriter(file, first.schema, compression="zstd")
+                if is_parquet
+                else ipc.new_file(file, first.schema)
+            )
+            with writer:
+                for table in chain([first], tables):
+                    writer.write_table(table, max(1, table.num_rows))
+
+    def _read_segment(self, path: Path) -> pyarrow.Table:
+        from pyarrow import feather, parquet
+
+        return (
+            parquet.read_table(path)
+            if self._kind.format == "parquet"
+            else (feather.read_table(path, memory_map=False))
+        )
+
+    def finish(self) -> None:
+        if self._tables:
+            self._write_segment()
+        paths = self._segments(self.position)
+        if not paths:
+            return
+        if len(paths) == 1 and not is_remote(self._name):
+            paths[0].replace(self._name)
+        elif is_remote(self._name):
+            self._write_file(self._name, map(self._read_segment, paths))
+        else:
+            joined = self._folder / "joined"
+            self._write_file(str(joined), map(self._read_segment, paths))
+            joined.replace(self._name)
+        rmtree(self._folder, ignore_errors=True)
+
+    def close(self) -> None:
+        if is_remote(self._name):
+            rmtree(self._folder, ignore_errors=True)
+
+
+def _locate_segments(name: str) -> Path:
+    if is_remote(name):
+        return Path(mkdtemp(prefix="brim-"))
+    path = Path(name)
+    return path.with_name(f".{path.name}.segments")
+
+
+def open_output(name: str, kind: FileKind, position: int | None = None) -> Output:
+    """Open a file, standard output (`-`) or an address; continue at a position if it is given."""
+    if not is_remote(name) and name != "-":
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+    if kind.is_table and name == "-":
+        raise InputError(f"{kind.format} cannot be written to standard output. Use -o FILE.")
+    return (TableOutput if kind.is_table else TextOutput)(name, kind, position)
