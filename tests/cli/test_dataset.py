@@ -238,7 +238,7 @@ def test_addresses_of_fsspec_are_read_and_written(kind: str, tmp_path: Path) -> 
 
 # Interruptions
 
-MANY = [{"id": i, "messages": make_chat(i, 2)} for i in range(3_000)]
+MANY = [{"id": i, "messages": make_chat(i, 2)} for i in range(1_500)]
 
 
 @pytest.fixture(scope="module")
@@ -262,8 +262,10 @@ def wait_for(path: Path, run: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("kind", [".jsonl", ".jsonl.zst", ".json", ".parquet"])
-@pytest.mark.parametrize("victim", ["job", "worker"])
+@pytest.mark.parametrize(
+    ("kind", "victim"),
+    [(".jsonl.zst", "job"), (".json", "job"), (".parquet", "job"), (".jsonl", "worker")],
+)
 def test_a_killed_run_is_resumed_without_a_difference(
     kind: str, victim: str, many: Path, tmp_path: Path
 ) -> None:
@@ -282,7 +284,7 @@ def test_a_killed_run_is_resumed_without_a_difference(
     resumed = brim_command("fit", given, *WINDOW, "-j", 1, "--resume", "-o", out)
     assert resumed.exit_code == 0, resumed.output
     assert read(out) == read(many / "out.jsonl")
-    assert "3,000 rows: 3,000 fitted" in resumed.stderr
+    assert "1,500 rows: 1,500 fitted" in resumed.stderr
     if kind == ".parquet":
         assert sorted(path.name for path in tmp_path.iterdir()) == [
             f".{out.name}.checkpoint",
