@@ -173,7 +173,7 @@ def test_a_project_without_keys_causes_a_warning(office: Office) -> None:
         ("add alice", "Key name already in use: alice"),
         ("add no/name", "Invalid key name: 'no/name'"),
         ("add ci --project no/name", "Invalid project name: 'no/name'"),
-        ("add ci --cap 5/week", "Invalid cap: '5/week'"),
+        ("add ci --cap 5/year", "Invalid cap: '5/year'"),
         ("add ci --cap 5/day --cap 6/day", "$5/day and $6/day have the same unit"),
         ("add ci --operator --cap 5", "An operator key cannot send requests"),
         ("revoke bob", "No active key: bob"),

@@ -26,9 +26,9 @@ def keys(context: click.Context) -> None:
     """Manage the API keys of the gateway and their spending caps.
 
     As soon as a key exists, every client needs one. A key is shown only when it is created; the
-    gateway stores a hash. A cap limits dollars or tokens per day, per month or in total, for a key,
-    for a project of several keys, or for all keys. A request that could exceed a cap is rejected
-    before it is sent. Days and months are in UTC.
+    gateway stores a hash. A cap limits dollars or tokens per day, week or month, or in total, for a
+    key, for a project of several keys, or for all keys. A request that could exceed a cap is
+    rejected before it is sent. Days, weeks (from Monday) and months are in UTC.
 
     A gateway that has seen keys in a file keeps requiring them even if the file is lost. To allow
     requests without keys again, remove the file and accounts.required from the state folder.
@@ -199,7 +199,7 @@ def cap(
     """Show or set the caps of a key, a project or all keys.
 
     New CAPs replace the existing ones. Without a CAP, the caps are shown; without any argument,
-    all of them. A CAP is an amount of dollars or tokens and a period: 5/day, 100/month,
+    all of them. A CAP is an amount of dollars or tokens and a period: 5/day, 20/week,
     2Mtokens/day, or 250 for a total.
 
     \b

@@ -92,16 +92,21 @@ def test_a_scope_is_split_into_kind_and_name() -> None:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [('[[5, "dollars", "week"]]', "Unknown period: 'week'"), ('[[5, "euros", "day"]]', "euros")],
+    [('[[5, "dollars", "year"]]', "Unknown period: 'year'"), ('[[5, "euros", "day"]]', "euros")],
 )
 def test_an_unknown_period_or_unit_is_an_error(text: str, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         load_caps(text)
 
 
-def test_the_name_of_a_period_is_the_beginning_of_its_days() -> None:
+def test_periods_are_named_by_their_days() -> None:
     names = name_periods("2026-11-15")
-    assert names == {"day": "2026-11-15", "month": "2026-11", "total": "total"}
+    assert names == {
+        "day": "2026-11-15",
+        "week": "W2026-11-09",
+        "month": "2026-11",
+        "total": "total",
+    }
     assert [period_kind(name) for name in names.values()] == list(PERIODS)
 
 
@@ -110,6 +115,7 @@ def test_caps_reset_when_the_next_period_begins() -> None:
     new_year = datetime(2027, 1, 1, tzinfo=UTC).timestamp()
     assert {period: reset_time(period, now) for period in PERIODS} == {
         "day": new_year,
+        "week": datetime(2027, 1, 4, tzinfo=UTC).timestamp(),
         "month": new_year,
         "total": None,
     }

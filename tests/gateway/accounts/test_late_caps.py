@@ -11,7 +11,15 @@ from typing import Final
 import pytest
 
 from brim.errors import InputError
-from brim.gateway.accounts.caps import ALL, MAX_AMOUNT, Cap, Period, key_scope, project_scope
+from brim.gateway.accounts.caps import (
+    ALL,
+    MAX_AMOUNT,
+    PERIODS,
+    Cap,
+    Period,
+    key_scope,
+    project_scope,
+)
 from brim.gateway.accounts.keys import ApiKey, hash_secret
 from brim.gateway.accounts.reservations import (
     MAX_NAME_LENGTH,
@@ -57,7 +65,7 @@ async def spend(
 # Earlier spending
 
 
-@pytest.mark.parametrize("period", ["day", "month", "total"])
+@pytest.mark.parametrize("period", PERIODS)
 @pytest.mark.parametrize(("scope", "spent"), [(OWN, 4), (BLUE, 7), (ALL, 12)])
 async def test_a_new_cap_counts_earlier_spending(
     store: AccountStore, scope: str, spent: int, period: Period
@@ -148,10 +156,15 @@ async def test_a_cap_counts_only_its_period(tmp_path: Path) -> None:
         now += DAY
     now -= DAY
     await store.settle([make_settlement("over midnight", 50)])
-    caps = [(OWN, Cap(1_000, "dollars", period)) for period in ("day", "month", "total")]
+    caps = [(OWN, Cap(1_000, "dollars", period)) for period in PERIODS]
     assert await store.reserve(make_reservation("r", 1, *caps), LONG) is None
     found = [(one.period, one.spent) for one in await store.counters()]
-    assert found == [("2026-12-02", 100), ("2026-12", 110), ("total", 161)]
+    assert found == [
+        ("2026-12-02", 100),
+        ("2026-12", 110),
+        ("W2026-11-30", 161),  # a Monday
+        ("total", 161),
+    ]
     await check_counters(store)
     await store.close()
 

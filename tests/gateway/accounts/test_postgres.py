@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from itertools import count, permutations
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 
 from brim.errors import AccountStoreUnavailableError, InputError, StoreError
 from brim.gateway.accounts import create_store
-from brim.gateway.accounts.caps import ALL, Cap, project_scope
+from brim.gateway.accounts.caps import ALL, PERIODS, Cap, name_periods, project_scope
 from brim.gateway.accounts.postgres.store import PostgresAccountStore
 from brim.gateway.accounts.reservations import CapReached
 from tests.support.accounts.postgres import GUEST, Postgres, fresh, serving, tell
@@ -336,10 +336,25 @@ async def test_a_new_cap_uses_the_server_clock(store: PostgresAccountStore, url:
         await store.reserve(make_reservation(day, cost), LONG)
         await store.settle([make_settlement(day, cost)])
     await store.reserve(make_reservation("runs", 8), LONG)
-    caps = [(OWN, Cap(1_000, period=period)) for period in ("day", "month", "total")]
+    caps = [(OWN, Cap(1_000, period=period)) for period in PERIODS]
     assert await store.reserve(make_reservation("r", 1, *caps), LONG) is None
     found = [(one.period, one.spent, one.reserved) for one in await store.counters()]
-    assert found == [("2026-12-02", 4, 9), ("2026-12", 6, 9), ("total", 7, 9)]
+    assert found == [
+        ("2026-12-02", 4, 9),
+        ("2026-12", 6, 9),
+        ("W2026-11-30", 7, 9),
+        ("total", 7, 9),
+    ]
+
+
+async def test_weeks_begin_on_monday(store: PostgresAccountStore, url: str) -> None:
+    await store.open()
+    days = [date(2026, 1, 1) + timedelta(days=number) for number in range(800)]
+    listed = ", ".join(f"timestamptz '{day} 23:59:59+00'" for day in days)
+    names = "string_agg(brim.period_name('week', t), ' ' ORDER BY t)"
+    query = f"SELECT {names} FROM unnest(ARRAY[{listed}]) t"
+    expected = [name_periods(day.isoformat())["week"] for day in days]
+    assert tell(url, query).split() == expected
 
 
 @pytest.mark.parametrize("model", ["gpt\0", "half \ud83d of one", "größer"])

@@ -17,7 +17,7 @@ import redis
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError, StoreError
 from brim.gateway.accounts import create_store
-from brim.gateway.accounts.caps import ALL, Cap
+from brim.gateway.accounts.caps import ALL, PERIODS, Cap, name_periods
 from brim.gateway.accounts.redis.store import RedisAccountStore
 from brim.gateway.accounts.reservations import CapReached, ReservationInvalid
 from tests.support.accounts import valkey
@@ -176,16 +176,23 @@ async def test_a_new_cap_counts_the_days_of_its_period(
     server: Valkey, store: RedisAccountStore
 ) -> None:
     today = datetime.now(UTC).date()
+    monday = today - timedelta(days=today.weekday())
     other = today.replace(day=2 if today.day == 1 else 1)
     for day in (today, other, today - timedelta(days=40)):
         row = f'[1.5,"settled",false,[0,0,0,0,3,false],["{KEY.id}","anna","blue","gpt","main"]]'
         server.tell("HSET", f"{{brim}}:rows:{day}", f"on {day}", row)
         server.tell("SADD", "{brim}:days", str(day))
     await store.reserve(make_reservation("runs", 5), LONG)
-    caps = [(OWN, Cap(1_000, period=period)) for period in ("day", "month", "total")]
+    caps = [(OWN, Cap(1_000, period=period)) for period in PERIODS]
     assert await store.reserve(make_reservation("r", 1, *caps), LONG) is None
     found = [(one.period, one.spent, one.reserved) for one in await store.counters()]
-    assert found == [(f"{today}", 3, 6), (f"{today:%Y-%m}", 6, 6), ("total", 9, 6)]
+    this_week = 3 * sum(monday <= day <= monday + timedelta(days=6) for day in (today, other))
+    assert found == [
+        (f"{today}", 3, 6),
+        (f"{today:%Y-%m}", 6, 6),
+        (f"W{monday}", this_week, 6),
+        ("total", 9, 6),
+    ]
 
 
 async def test_a_row_is_corrected_without_its_counter(
@@ -433,13 +440,15 @@ def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path
 # Functions of the scripts
 
 
-async def test_days_match_the_calendar(server: Valkey) -> None:
+async def test_days_and_weeks_match_the_calendar(server: Valkey) -> None:
     text = (
         resources.files("brim.gateway.accounts.redis")
         .joinpath("lua/common.lua")
         .read_text(encoding="utf-8")
     )
-    step = "\nlocal found = {} for i, time in ipairs(ARGV) do found[i] = day_of(tonumber(time)) end"
+    step = """
+        local found = {} for i, time in ipairs(ARGV) do
+        local day = day_of(tonumber(time)) found[i] = day .. ' ' .. period_name('week', day) end"""
     times = [*range(0, 80 * 365 * 86_400, 86_400 - 1), *range(86_399, 2**32, 40 * 86_400)]
     found: list[str] = []
     for start in range(0, len(times), 5_000):
@@ -447,4 +456,5 @@ async def test_days_match_the_calendar(server: Valkey) -> None:
         answer = server.tell("EVAL", f"{text}{step} return found", "1", "{any}", *part)
         assert isinstance(answer, list)
         found += answer
-    assert found == [datetime.fromtimestamp(time, UTC).date().isoformat() for time in times]
+    days = [datetime.fromtimestamp(time, UTC).date().isoformat() for time in times]
+    assert found == [f"{day} {name_periods(day)['week']}" for day in days]

@@ -87,7 +87,7 @@ async def test_a_cap_of_zero_allows_only_free_requests(store: AccountStore) -> N
     assert await store.reserve(make_reservation("r", 0, nothing), LONG) is None
 
 
-@pytest.mark.parametrize("period", ["day", "month"])
+@pytest.mark.parametrize("period", ["day", "week", "month"])
 async def test_a_reached_cap_has_its_reset_time(store: AccountStore, period: str) -> None:
     cap = Cap.parse(f"5/{period}")
     before = datetime.now(UTC).timestamp()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from brim.gateway.accounts.caps import ALL, Cap, Unit, key_scope, project_scope
+from brim.gateway.accounts.caps import ALL, Cap, Unit, key_scope, name_periods, project_scope
 from brim.gateway.accounts.keys import ApiKey, hash_secret
 from brim.gateway.accounts.reservations import Charge, LedgerRow, Reservation, Settlement
 from brim.gateway.accounts.store import AccountStore
@@ -67,7 +67,7 @@ def _scopes(row: LedgerRow) -> tuple[str, ...]:
 
 
 def _is_in(period: str, row: LedgerRow) -> bool:
-    return period == "total" or row.day.startswith(period)
+    return period in name_periods(row.day).values()
 
 
 async def read_rows(store: AccountStore) -> dict[str, LedgerRow]:

@@ -1,8 +1,8 @@
 """Caps: how much may be spent in a period.
 
 Money is counted in whole micro-dollars, never in fractions. The period is part of a counter's name,
-so a new day starts at zero. Days and months are those of UTC on the clock of the store, because the
-clocks of several gateways may differ.
+so a new day starts at zero. Days, weeks (from Monday) and months are those of UTC on the clock of
+the store, because the clocks of several gateways may differ.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import Final, Literal, cast, get_args
 
 from brim.errors import InputError
 
-Period = Literal["day", "month", "total"]
+Period = Literal["day", "week", "month", "total"]
 Unit = Literal["dollars", "tokens"]
 
-PERIODS: Final[Mapping[Period, int]] = {"day": 10, "month": 7, "total": 0}
-"""All periods, each with how much of a date is its name: the first 7 characters name a month."""
+PERIODS: Final[tuple[Period, ...]] = get_args(Period)
 DAY_SECONDS: Final = 86_400
 MICRO_DOLLARS_PER_DOLLAR: Final = 1_000_000
 MAX_AMOUNT: Final = 10**15
@@ -59,15 +58,15 @@ class Cap:
 
     @classmethod
     def parse(cls, text: str) -> Cap:
-        """Parse `5/day`, `$100/month`, `2M tokens/day`, or `250` for all time.
+        """Parse `5/day`, `$20/week`, `$100/month`, `2M tokens/day`, or `250` for all time.
 
         Raise `InputError` if it is not a cap.
         """
         match = _CAP.fullmatch(text.strip())
         if match is None:
             raise InputError(
-                f"Invalid cap: {text!r}. Write dollars or tokens and a period: 5/day, 100/month, "
-                "2M tokens/day, or 250 for all time."
+                f"Invalid cap: {text!r}. Write dollars or tokens and a period: 5/day, 20/week, "
+                "100/month, 2M tokens/day, or 250 for all time."
             )
         number = _parse_number(match["number"], text) * _FACTORS[match["factor"].lower()]
         unit: Unit = "tokens" if (match["unit"] or "").lower().startswith("token") else "dollars"
@@ -124,7 +123,7 @@ def to_dollars(micro: int) -> Decimal:
 
 
 def current_periods(now: float) -> Mapping[Period, str]:
-    """Return the names of the current day, month and so on, as in the names of counters."""
+    """Return the names of the current day, week and so on, as in the names of counters."""
     return _periods_of_day(int(now // DAY_SECONDS))
 
 
@@ -134,11 +133,18 @@ def _periods_of_day(number: int) -> Mapping[Period, str]:
 
 
 def name_periods(day: str) -> Mapping[Period, str]:
-    """Return the names of the periods that contain a day such as `2026-11-15`."""
-    return {period: day[:length] or period for period, length in PERIODS.items()}
+    """Return the names of the periods that contain a day such as `2026-11-15`.
+
+    A week has the name of its Monday: `W2026-11-09`.
+    """
+    date_ = date.fromisoformat(day)
+    monday = date_ - timedelta(days=date_.weekday())
+    return {"day": day, "week": f"W{monday}", "month": day[:7], "total": "total"}
 
 
-_PERIODS_BY_LENGTH: Final = {length or len(period): period for period, length in PERIODS.items()}
+_PERIODS_BY_LENGTH: Final[Mapping[int, Period]] = {
+    len(name): period for period, name in name_periods("2026-11-15").items()
+}
 
 
 def period_kind(name: str) -> Period:
@@ -148,7 +154,9 @@ def period_kind(name: str) -> Period:
 
 def first_day(name: str) -> date | None:
     """Return the first day of the period with this name; None if it contains all days."""
-    return date.fromisoformat(f"{name}-01"[:10]) if PERIODS[period_kind(name)] else None
+    if (kind := period_kind(name)) == "total":
+        return None
+    return date.fromisoformat(name[1:] if kind == "week" else f"{name}-01"[:10])
 
 
 def start_of_day(day: date) -> float:
@@ -161,9 +169,9 @@ def reset_time(period: Period, now: float) -> float | None:
     first = first_day(current_periods(now)[period])
     if first is None:
         return None
-    if period == "day":
-        return start_of_day(first + timedelta(days=1))
-    return start_of_day((first + timedelta(days=31)).replace(day=1))
+    if period == "month":
+        return start_of_day((first + timedelta(days=31)).replace(day=1))
+    return start_of_day(first + timedelta(days=7 if period == "week" else 1))
 
 
 # Scopes

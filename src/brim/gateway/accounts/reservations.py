@@ -177,7 +177,7 @@ class CapCounter:
     scope: str
     unit: Unit
     period: str
-    """The day or month, such as `2026-11-15` or `2026-11`; or `total`."""
+    """The name of the period, such as `2026-11-15`, `W2026-11-09` or `2026-11`; or `total`."""
     spent: int
     reserved: int
 

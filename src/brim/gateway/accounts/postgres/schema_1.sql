@@ -2,7 +2,7 @@
 -- functions, so that each is decided next to the data in one round trip.
 --
 -- A reservation counts in every existing counter of its key, its project and all keys, for its own
--- day and month, whether or not it names a cap there. So counters stay correct while caps change,
+-- day, week and month, whether or not it names a cap there. So counters stay correct while caps change,
 -- and a missing counter can be created at any time from the ledger and the leases.
 --
 -- Locks are always taken in this order, to avoid deadlocks: the lock on creating counters, the id of
@@ -36,7 +36,7 @@ CREATE TABLE brim.caps (
     list json NOT NULL
 );
 
--- The period is a day, a month, or "total". Half of each page is left free, so that the many updates
+-- The period is a day, a week, a month, or "total". Half of each page is left free, so that the many updates
 -- of a few rows stay on their page.
 CREATE TABLE brim.counters (
     scope text COLLATE "C",
@@ -105,24 +105,30 @@ CREATE FUNCTION brim.day(at timestamptz) RETURNS date LANGUAGE sql IMMUTABLE AS
 $$ SELECT (at AT TIME ZONE 'UTC')::date $$;
 
 -- The periods of caps; any other is an error.
-CREATE DOMAIN brim.period AS text CHECK (VALUE IN ('day', 'month', 'total'));
+CREATE DOMAIN brim.period AS text CHECK (VALUE IN ('day', 'week', 'month', 'total'));
 
 CREATE FUNCTION brim.period_name(period brim.period, at timestamptz) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE period
         WHEN 'day' THEN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD')
+        -- The Monday of the week, after a letter.
+        WHEN 'week' THEN to_char(date_trunc('week', at AT TIME ZONE 'UTC'), '"W"YYYY-MM-DD')
         WHEN 'month' THEN to_char(at AT TIME ZONE 'UTC', 'YYYY-MM')
         WHEN 'total' THEN 'total'
     END
 $$;
 
--- The current day or month, with its first and last day.
+-- The current day, week or month, with its first and last day.
 CREATE FUNCTION brim.span(
     period brim.period, at timestamptz, OUT name text, OUT first date, OUT last date
 ) LANGUAGE sql STABLE AS $$
     SELECT brim.period_name(period, at), s.*
     FROM (SELECT brim.day(at) AS today) AS d, LATERAL (
         SELECT d.today, d.today WHERE period = 'day'
+        UNION ALL
+        SELECT date_trunc('week', d.today::timestamp)::date,
+            (date_trunc('week', d.today::timestamp) + interval '6 days')::date
+        WHERE period = 'week'
         UNION ALL
         SELECT date_trunc('month', d.today::timestamp)::date,
             (date_trunc('month', d.today::timestamp) + interval '1 month - 1 day')::date
@@ -138,7 +144,11 @@ CREATE FUNCTION brim.scopes(key text, project text) RETURNS text[] LANGUAGE sql 
 $$ SELECT ARRAY['key:' || key, 'project:' || project, 'all'] $$;
 
 CREATE FUNCTION brim.periods(at timestamptz) RETURNS text[] LANGUAGE sql STABLE AS
-$$ SELECT ARRAY[brim.period_name('day', at), brim.period_name('month', at), 'total'] $$;
+$$
+    SELECT ARRAY[
+        brim.period_name('day', at), brim.period_name('week', at), brim.period_name('month', at), 'total'
+    ]
+$$;
 
 CREATE FUNCTION brim.amount(unit text, tokens bigint, micro_dollars bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS

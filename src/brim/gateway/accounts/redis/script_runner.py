@@ -24,7 +24,6 @@ from redis.asyncio.connection import AbstractConnection
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError
 from brim.gateway.accounts.addresses import ESCAPING_HINT, check_port, has_unescaped_delimiter
-from brim.gateway.accounts.caps import PERIODS
 
 try:
     from redis import exceptions
@@ -239,6 +238,5 @@ def _load_script(name: str) -> tuple[str, str]:
     """Return the hash and the text of a script."""
     folder = resources.files("brim.gateway.accounts.redis").joinpath("lua")
     parts = [folder.joinpath(f"{part}.lua").read_text("utf-8") for part in ("common", name)]
-    periods = ", ".join(f"{period} = {length}" for period, length in PERIODS.items())
-    text = "\n".join([f"local PERIODS = {{ {periods} }}", *parts])
+    text = "\n".join(parts)
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), text

@@ -59,14 +59,11 @@ _KNOWN: Final = (
 )
 _COUNTER: Final = "SELECT spent, reserved FROM counters WHERE scope = ? AND period = ? AND unit = ?"
 _INSERT_COUNTER: Final = "INSERT INTO counters VALUES (?, ?, ?, ?, ?)"
-_PERIODS_OF_DAY: Final = ", ".join(
-    f"substr(?3, 1, {length})" if length else f"'{period}'" for period, length in PERIODS.items()
-)
 _UPDATE_COUNTERS: Final = (
-    "UPDATE counters SET spent = spent + iif(unit = 'dollars', ?4, ?5), "
-    "reserved = reserved + iif(unit = 'dollars', ?6, ?7) "
+    "UPDATE counters SET spent = spent + iif(unit = 'dollars', ?3, ?4), "
+    "reserved = reserved + iif(unit = 'dollars', ?5, ?6) "
     "WHERE scope IN ('key:' || ?1, 'project:' || ?2, 'all') "
-    f"AND period IN ({_PERIODS_OF_DAY})"
+    f"AND period IN ({', '.join('?' * len(PERIODS))})"
 )
 _INSERT_LEASE: Final = (
     "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -133,9 +130,8 @@ class CounterChanges:
         self._amounts[held[:3]].append((cost - held.cost, tokens - held.tokens, 0, 0))
 
     def write(self, base: sqlite3.Connection) -> None:
-        changes = self._amounts.items()
-        sums = [(*where, *map(sum, zip(*amounts, strict=True))) for where, amounts in changes]
-        base.executemany(_UPDATE_COUNTERS, sums)
+        for where, amounts in self._amounts.items():
+            _update_counters(base, *where, *map(sum, zip(*amounts, strict=True)))
 
 
 # Keys and caps
@@ -259,6 +255,13 @@ def _sum(base: sqlite3.Connection, table: str, scope: str, period: str, unit: Un
     return total
 
 
+def _update_counters(
+    base: sqlite3.Connection, key: str, project: str, day: str, *amounts: int
+) -> None:
+    """Add to what is spent and reserved, each in dollars and tokens, in all periods of a day."""
+    base.execute(_UPDATE_COUNTERS, (key, project, *amounts, *name_periods(day).values()))
+
+
 def _insert_lease(
     base: sqlite3.Connection,
     reservation: Reservation,
@@ -269,11 +272,11 @@ def _insert_lease(
     max_charge, sent = reservation.max_charge, reservation.is_sent
     day = current_periods(now)["day"]
     if before is not None:
-        base.execute(_UPDATE_COUNTERS, (*before[:3], 0, 0, -before.cost, -before.tokens))
+        _update_counters(base, *before[:3], 0, 0, -before.cost, -before.tokens)
         # The first upstream got the request and may charge for it, even if a second one answers.
         sent = sent or bool(before.sent)
     where = (reservation.key, reservation.project, day)
-    base.execute(_UPDATE_COUNTERS, (*where, 0, 0, max_charge.micro_dollars, max_charge.tokens))
+    _update_counters(base, *where, 0, 0, max_charge.micro_dollars, max_charge.tokens)
     base.execute(
         _INSERT_LEASE,
         (reservation.id, expires, sent, now, day, *reservation.names, *max_charge.figures),

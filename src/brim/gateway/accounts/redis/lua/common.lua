@@ -1,5 +1,5 @@
 -- Functions that all scripts share. A script is this file followed by the file of one operation, run
--- atomically. Before this file comes PERIODS: how much of a date is the name of each period.
+-- atomically.
 --
 --   keys secrets names revoked caps         keys and caps
 --   leases expiry                           reservations in flight, and when their leases expire
@@ -12,8 +12,8 @@
 -- names  = [key,name of the key,project,model,upstream].
 -- It contains no other brackets.
 --
--- A reservation counts in every existing counter of its key, its project and all keys, for its own day
--- and month, whether or not it names a cap there. So counters stay correct while caps change.
+-- A reservation counts in every existing counter of its key, its project and all keys, for its own day,
+-- week and month, whether or not it names a cap there. So counters stay correct while caps change.
 --
 -- Numbers are doubles here. Integers are exact up to 2^53, nine times the highest cap; but cjson writes
 -- only 14 digits, so it is used for reading only.
@@ -22,7 +22,7 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 
 local BATCH = 100        -- leases that one call ends
-local KEPT = 70 * 86400  -- seconds that the counters of a day or a month are kept
+local KEPT = 70 * 86400  -- seconds that the counters of a day, a week or a month are kept
 local NO_CHARGE = '[0,0,0,0,0,false]'
 local NOTHING = { dollars = 0, tokens = 0 }
 
@@ -30,7 +30,9 @@ local function at(name)
   return KEYS[1] .. ':' .. name
 end
 
--- Days and months of UTC
+local PERIODS = { 'day', 'week', 'month', 'total' }
+
+-- Days, weeks and months of UTC
 
 local function day_of(time)
   -- Count years from March, so that a leap day is the last day of its year.
@@ -47,13 +49,26 @@ local function day_of(time)
   return string.format('%04d-%02d-%02d', year, month, day)
 end
 
+-- Returns the name of a week: that of its Monday, after a letter.
+local function week_of(day)
+  local year, month, date = day:match('^(%d+)-(%d+)-(%d+)$')
+  year = month <= '02' and year - 1 or year + 0
+  local number = math.floor((153 * ((month + 9) % 12) + 2) / 5) + date - 1  -- since 1 March
+  number = number + 365 * year + math.floor(year / 4) - math.floor(year / 100) + math.floor(year / 400)
+  return 'W' .. day_of((number - 719468 - (number + 2) % 7) * 86400)
+end
+
 -- Returns the name of a day's period; an unknown period is an error.
 local function period_name(period, day)
-  return PERIODS[period] > 0 and day:sub(1, PERIODS[period]) or period
+  if period == 'day' then return day end
+  if period == 'week' then return week_of(day) end
+  if period == 'month' then return day:sub(1, 7) end
+  if period == 'total' then return period end
+  error('unknown period: ' .. tostring(period))
 end
 
 local function is_within(day, period)
-  return period == 'total' or day:sub(1, #period) == period
+  return period == 'total' or day:sub(1, #period) == period or week_of(day) == period
 end
 
 -- Reservations as texts
@@ -150,7 +165,7 @@ end
 
 -- Counters
 
--- A counter is a field of the hash of its day or month: "dollars/key:k_1".
+-- A counter is a field of the hash of its day, week or month: "dollars/key:k_1".
 local function place_of(counter, day)
   local period, unit, scope = counter:match('^(%a+)/(%a+)/(.*)$')
   period = period_name(period, day)
@@ -223,7 +238,7 @@ end
 -- Updates the existing counters of a reservation; others are summed when they are read.
 local function update_counters(reservation, spent, reserved)
   local fields = fields_of(reservation)
-  for kind in pairs(PERIODS) do
+  for _, kind in ipairs(PERIODS) do
     local period = period_name(kind, reservation.day)
     for index, held in ipairs(redis.call('HMGET', at('counters:' .. period), unpack(fields))) do
       if held then

@@ -1,5 +1,5 @@
 local found = {}
-for kind in pairs(PERIODS) do
+for _, kind in ipairs(PERIODS) do
   local period = period_name(kind, day_of(now))
   table.insert(found, { period, redis.call('HGETALL', at('counters:' .. period)) })
 end
