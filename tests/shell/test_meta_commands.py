@@ -14,7 +14,7 @@ from brim.shell.commands import COMMANDS, names
 from brim.shell.commands.inspect import _author, _describe_turn
 from brim.shell.commands.meta_command import GROUPS, Overview, check_choice, find, parse_number
 
-WORDLESS = ("usage", "models", "doctor", "reset", "undo", "retry", "edit")
+WORDLESS = ("tour", "usage", "models", "doctor", "reset", "undo", "retry", "edit")
 
 
 @pytest.mark.parametrize("name", WORDLESS)

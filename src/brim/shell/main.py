@@ -63,6 +63,7 @@ def open_shell(options: StartOptions, loaded: LoadedConfig, environment: Mapping
         if options.is_script:
             start_background_work(shell)
             return run_script(shell)
+        shell.suggest = state.suggest
         prompt = _build_prompt(shell, state)
         prompt.once_shown(partial(_start_work, shell, state))
         shell.background.on_done = prompt.redraw
@@ -200,7 +201,7 @@ def _greet(shell: Shell) -> None:
     turns = len(shell.session)
     if not turns:
         current = shell.models.current
-        shell.screen.notice(f"{current} · :help · Shift-Tab switches command and language")
+        shell.screen.notice(f"{current} · :tour · :help · Shift-Tab switches command and language")
         return
     last = shell.driver.copy_turns(turns - 1)[0]
     problem = "; the last reply is incomplete" if last.get(INCOMPLETE) else ""
@@ -264,6 +265,8 @@ def _dispatch(shell: Shell, line: Classification) -> bool:
     match line.kind:
         case "command":
             return not run(shell, line.text).code
+        case "language" if (meant := _correct_typo(shell, line)) is not None:
+            return not run(shell, meant).code
         case "language":
             if replaced is not None:
                 shell.conversation.rewind(replaced)
@@ -273,6 +276,14 @@ def _dispatch(shell: Shell, line: Classification) -> bool:
         case "nothing":
             pass
     return True
+
+
+def _correct_typo(shell: Shell, line: Classification) -> str | None:
+    """Return the command that the user meant, if they say so; asking a model would cost money."""
+    meant = shell.suggest(line.text) if line.reason.endswith("not a command") else None
+    question = f"did you mean `{meant}`? [y]es, run it, [n]o, ask the model: "
+    is_meant = meant is not None and shell.screen.ask(question).lower() in ("y", "yes")
+    return meant if is_meant else None
 
 
 def _write_traceback(shell: Shell) -> str:

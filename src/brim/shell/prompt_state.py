@@ -16,7 +16,9 @@ from brim.config import home_as_tilde
 from brim.shell import commands
 from brim.shell.input.classify import Classification, KnownNames, classify
 from brim.shell.input.completer import ProgramNames
+from brim.shell.input.typos import suggest_command
 from brim.shell.render.status import TEMPLATE, Status, parse_template, render_status
+from brim.shell.risk.calls import command_table
 from brim.shell.state import Shell
 from brim.shell.terminal.dialects import SH_NAMES
 from brim.tokens import Counter
@@ -73,6 +75,12 @@ class PromptState:
     def names(self) -> frozenset[str]:
         """Return the names of everything that can be run."""
         return self._programs() | self._names
+
+    def suggest(self, line: str) -> str | None:
+        """Return the command that the user probably meant; None for a sentence."""
+        table = command_table()
+        common = {*table.read_only, *table.destructive, *table.wrappers, *self._names}
+        return suggest_command(line, common & self.names(), self.classify)
 
     def _exists(self, path: str) -> bool:
         try:

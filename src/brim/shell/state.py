@@ -161,6 +161,10 @@ class ShownNotices:
         self._warnings.clear()
 
 
+def _suggest_nothing(_line: str) -> None:
+    """A script is run as it is."""
+
+
 @dataclass(slots=True)
 class Shell:
     """A running shell."""
@@ -183,6 +187,8 @@ class Shell:
     notices: ShownNotices = field(default_factory=ShownNotices)
     background: Background = field(default_factory=Background)
     classify: Callable[[str], Classification] = lambda line: Classification("language", line, "")
+    suggest: Callable[[str], str | None] = _suggest_nothing
+    """Returns the command that was probably meant by a line that is no command."""
     route: Route = field(default_factory=Route)
     """The route of the last message."""
     memory: tuple[Fact, ...] = ()

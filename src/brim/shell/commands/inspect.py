@@ -15,7 +15,7 @@ from brim.models.pricing import FREE
 from brim.providers.client import build_stream_fields
 from brim.providers.from_config import NO_MODEL, create_short_view, request_options
 from brim.session.session import Session, get_driver
-from brim.shell.commands.meta_command import Overview, command, find, parse_number
+from brim.shell.commands.meta_command import TOUR, Overview, command, find, parse_number
 from brim.shell.commands.meta_command import names as all_names
 from brim.shell.conversation import FROM_BRIM, INCOMPLETE
 from brim.shell.model_clients import choose_route
@@ -40,6 +40,12 @@ def help_(_shell: Shell, name: str) -> RenderableType:
     paragraphs = [" ".join(part.split()) for part in found.help.split("\n\n")]
     also = [f"Also: {', '.join(f':{name}' for name in found.aliases)}"] if found.aliases else []
     return Text("\n\n".join([found.signature, *paragraphs, *also]))
+
+
+@command()
+def tour(_shell: Shell, _argument: str) -> RenderableType:
+    """Show on one screen what the shell does."""
+    return Text(TOUR)
 
 
 @command("[json]", arguments=("json",))

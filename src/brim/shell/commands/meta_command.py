@@ -144,6 +144,7 @@ WIDE: Final = 90
 GAP: Final = 2
 KEYS: Final[Mapping[str, str]] = load_table("help")["keys"]
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = load_table("help")["commands"]
+TOUR: Final[str] = load_table("help")["tour"].strip()
 END: Final = ":help NAME shows the details; /name works as well as :name"
 
 
