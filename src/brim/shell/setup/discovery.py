@@ -7,7 +7,8 @@ environment. Unknown responses are ignored; a search never raises.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -119,29 +120,25 @@ def _make_names_unique(found: Iterable[FoundModel]) -> Iterator[FoundModel]:
 
 
 def _models_from_keys(environment: Mapping[str, str]) -> Iterator[FoundModel]:
-    elsewhere = _base(environment.get("OPENAI_BASE_URL") or OPENAI) != _base(OPENAI)
-    if environment.get("OPENAI_API_KEY") and not elsewhere:
-        name = small_model("openai")
-        model = ModelConfig(endpoint=OPENAI, model=name, key_env="OPENAI_API_KEY")
-        yield FoundModel(name, model, f"OPENAI_API_KEY is set; {name} is a small OpenAI model")
-    if environment.get("ANTHROPIC_API_KEY"):
-        name, key = small_model("anthropic"), "ANTHROPIC_API_KEY"
-        model = ModelConfig(endpoint=ANTHROPIC, format="anthropic", model=name, key_env=key)
-        yield FoundModel(name, model, f"{key} is set; {name} is a small Anthropic model")
-
-
-_SMALL: Final[Mapping[str, Callable[[str], bool]]] = {
-    "openai": lambda name: name.startswith("gpt-") and name.endswith("-mini"),
-    "anthropic": lambda name: "-haiku-" in name,
-}
-
-
-def small_model(provider: str) -> str:
-    """Return the newest small model of a provider in the catalog."""
     from brim.models import catalog
 
-    known = [model.name for model in catalog.models() if model.provider == provider]
-    return [name for name in known if _SMALL[provider](name)][-1]
+    elsewhere = _base(environment.get("OPENAI_BASE_URL") or OPENAI) != _base(OPENAI)
+    for key, provider, title, model in _KEYS:
+        if environment.get(key) and not (provider == "openai" and elsewhere):
+            known = [each.name for each in catalog.models() if each.provider == provider]
+            name = [each for each in known if _SMALL.fullmatch(each)][-1]  # the newest one
+            source = f"{key} is set; {name} is a small {title} model"
+            yield FoundModel(name, replace(model, model=name, key_env=key), source)
+
+
+_SMALL: Final = re.compile(r"gpt-.*-mini|.*-haiku-.*")
+_KEYS: Final = (
+    ("OPENAI_API_KEY", "openai", "OpenAI", ModelConfig(endpoint=OPENAI)),
+    (
+        *("ANTHROPIC_API_KEY", "anthropic", "Anthropic"),
+        ModelConfig(endpoint=ANTHROPIC, format="anthropic"),
+    ),
+)
 
 
 # Addresses

@@ -11,6 +11,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 from brim.shell.terminal.process import (
@@ -28,7 +29,8 @@ _FENCE_TIMEOUT: Final = 2.0
 """Seconds to wait for the last output."""
 _RESCUE_DELAY: Final = 1.0
 """Seconds after which an idle shell without a report is asked again."""
-_INTERRUPT: Final = b"\x03"
+INTERRUPT: Final = b"\x03"
+"""Ctrl-C."""
 
 Show = Callable[[bytes], None]
 
@@ -55,7 +57,7 @@ class Relay:
 
     def press(self, keys: bytes) -> None:
         """Send keys as if they were typed."""
-        self.is_interrupted |= _INTERRUPT in keys
+        self.is_interrupted |= INTERRUPT in keys
         self._typed += keys
 
     def until_done(
@@ -144,7 +146,9 @@ class Relay:
         fence = f"\x1b]{new_token()}\x07".encode()
         held, left = b"", fence
         deadline = time.monotonic() + _FENCE_TIMEOUT
-        self._continue_output()
+        attributes = termios.tcgetattr(self._shell.slave)
+        if attributes[0] & termios.IXON:  # undo a Ctrl-S, which would stop all output
+            write_some(self._shell.master, attributes[6][termios.VSTART])
         while time.monotonic() < deadline and fence not in held:
             writable = [self._shell.slave] if left else []
             ready, free, _ = select.select([self._shell.master], writable, [], TICK)
@@ -152,22 +156,11 @@ class Relay:
                 left = left[write_some(self._shell.slave, left) :]
             if ready:
                 held += read_chunk(self._shell.master)
-                held = self._show_before(held, fence)
+                # Show what cannot be part of the marker.
+                safe = 0 if fence in held else max(len(held) - len(fence) + 1, 0)
+                self._show(held[:safe])
+                held = held[safe:]
         self._show(held.partition(fence)[0])
-
-    def _continue_output(self) -> None:
-        """Undo a Ctrl-S, which would stop all output."""
-        attributes = termios.tcgetattr(self._shell.slave)
-        if attributes[0] & termios.IXON:
-            write_some(self._shell.master, attributes[6][termios.VSTART])
-
-    def _show_before(self, held: bytes, fence: bytes) -> bytes:
-        """Show what cannot be part of the marker, and return the rest."""
-        if fence in held:
-            return held
-        safe = max(len(held) - len(fence) + 1, 0)
-        self._show(held[:safe])
-        return held[safe:]
 
 
 def write_some(descriptor: int, data: bytes) -> int:
@@ -208,12 +201,12 @@ def raw_mode(descriptor: int) -> Iterator[None]:
 
 
 @contextmanager
-def redirect_interrupts(press: Callable[[bytes], None]) -> Iterator[None]:
-    """Forward interrupts of brim to the running command."""
+def handle_interrupts(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call a function when brim is interrupted; only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, lambda _signal, _frame: press(_INTERRUPT))
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:

@@ -7,17 +7,17 @@ import re
 import select
 import signal
 import termios
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
+from brim.shell.terminal.process import Attributes
+from brim.shell.terminal.relay import handle_interrupts
+
 _SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
 """A key that types no character, or a late response of the terminal."""
 _MAX_BYTES: Final = 65_536
-
-Attributes = list[int | list[bytes | int]]
 
 
 class Typeahead:
@@ -38,8 +38,13 @@ class Typeahead:
             return
         before = self._usual = termios.tcgetattr(self._descriptor)
         self._set(_without_echo(before))
+
+        def hold(number: int, frame: FrameType | None) -> None:
+            self._is_held = True  # the user may have typed Ctrl-C against the keys before it
+            signal.default_int_handler(number, frame)
+
         try:
-            with self._held_by_interrupts():
+            with handle_interrupts(hold):
                 yield
         finally:
             self.take()
@@ -81,23 +86,6 @@ class Typeahead:
         taken = self._keys.decode(errors="ignore"), self._is_held
         self._keys, self._is_held = b"", False
         return taken
-
-    @contextmanager
-    def _held_by_interrupts(self) -> Iterator[None]:
-        """Hold the keys back after a Ctrl-C: the user may have typed it against them."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def interrupt(number: int, frame: FrameType | None) -> None:
-            self._is_held = True
-            signal.default_int_handler(number, frame)
-
-        before = signal.signal(signal.SIGINT, interrupt)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
     def _set(self, attributes: Attributes) -> None:
         with suppress(termios.error):  # the terminal was closed

@@ -27,10 +27,11 @@ from brim.shell.terminal.process import (
     new_token,
 )
 from brim.shell.terminal.relay import (
+    INTERRUPT,
     IdleReader,
     Relay,
+    handle_interrupts,
     raw_mode,
-    redirect_interrupts,
     window_size,
     write_all,
 )
@@ -193,7 +194,7 @@ class UserShell:
         with ExitStack() as stack:
             if self._keys is not None:
                 stack.enter_context(raw_mode(self._keys))
-            stack.enter_context(redirect_interrupts(relay.press))
+            stack.enter_context(handle_interrupts(lambda *_: relay.press(INTERRUPT)))
             sys.stdout.flush()
             # What background jobs have written since the last command.
             waiting = self._idle_reader.take() if self._idle_reader is not None else b""
@@ -305,7 +306,7 @@ class UserShell:
         relay.until_done(reports, is_over)
         for _ in range(_INTERRUPTS):
             if reports.done is None and live.is_alive and not self._is_closed:
-                relay.press(b"\x03")
+                relay.press(INTERRUPT)
                 if not reports.is_started:
                     live.send(live.dialect.begin(live.paths, live.token))
                 deadline = time.monotonic() + _AFTER_INTERRUPT
