@@ -12,7 +12,7 @@ from rich.console import Console
 from brim.errors import InputError
 from brim.shell.commands import COMMANDS, names
 from brim.shell.commands.inspect import _author, _describe_turn
-from brim.shell.commands.meta_command import GROUPS, Overview, check_choice, find, parse_number
+from brim.shell.commands.meta_command import GROUPS, Overview, find, parse_number
 
 WORDLESS = ("tour", "usage", "models", "doctor", "reset", "undo", "retry", "edit")
 
@@ -76,9 +76,9 @@ def test_numbers(words: str, said: str) -> None:
 
 
 def test_choices() -> None:
-    assert check_choice("b", "a", "b") == "b"
-    with pytest.raises(InputError, match=r"Unknown argument: 'b'\. Use a\."):
-        check_choice("b", "a")
+    COMMANDS["cost"].check("detail")
+    with pytest.raises(InputError, match=r"Unknown argument: 'all'\. Use detail or reset\."):
+        COMMANDS["cost"].check("all")
 
 
 def test_names_of_other_shells_are_handled() -> None:

@@ -104,22 +104,19 @@ def _merge(sources: Sequence[SettingsSource]) -> dict[Key, Setting]:
 def _combine(settings: Mapping[Key, Setting], files: tuple[ConfigFile, ...]) -> LoadedConfig:
     root = group_of(Config)
     config: Config = build(root, (), settings)
-    if problems := list(_find_problems(config, settings)):
+    problems = []
+    for section, servers in (("mcp", config.mcp), ("upstreams", config.upstreams)):
+        for name, server in servers.items():  # may come from several sources
+            if problem := server.find_problem():
+                at = next(s.source for key, s in settings.items() if key[:2] == (section, name))
+                problems.append(f"{at}: {format_key((section, name))} {problem}")
+    if problems:
         raise ConfigError(problems)
     shown = {
         format_key(key): settings.get(key) or Setting(value, DEFAULT)
         for key, value in _effective_values(config, root, ())
     }
     return LoadedConfig(config, MappingProxyType(shown), files)
-
-
-def _find_problems(config: Config, settings: Mapping[Key, Setting]) -> Iterator[str]:
-    """Yield problems that depend on several sources."""
-    for section, servers in (("mcp", config.mcp), ("upstreams", config.upstreams)):
-        for name, server in servers.items():
-            if problem := server.find_problem():
-                at = next(s.source for key, s in settings.items() if key[:2] == (section, name))
-                yield f"{at}: {format_key((section, name))} {problem}"
 
 
 def _effective_values(value: Any, node: Node, key: Key) -> Iterator[tuple[Key, object]]:

@@ -67,7 +67,10 @@ class SettingsSource:
     def take(self, node: Node, key: Key, value: object) -> None:
         """Check a value and everything below it, and keep the valid settings."""
         if isinstance(node, Leaf):
-            self._take_leaf(node, key, value)
+            try:
+                self.settings[key] = Setting(node.read(value), self.where(key))
+            except InputError as error:
+                self.add_problem(key, f"{format_key(key)} must be {error}")
         elif isinstance(node, Rows):
             self._take_rows(node, key, value)
         elif not isinstance(value, Mapping):
@@ -83,14 +86,6 @@ class SettingsSource:
                     self.take(node.keys[name], below, inner)
                 else:
                     self.add_problem(below, describe_unknown_key(below, node.keys))
-
-    def _take_leaf(self, node: Leaf, key: Key, value: object) -> None:
-        try:
-            kept = node.read(value)
-        except InputError as error:
-            self.add_problem(key, f"{format_key(key)} must be {error}")
-        else:
-            self.settings[key] = Setting(kept, self.where(key))
 
     def _take_rows(self, node: Rows, key: Key, value: object) -> None:
         if not isinstance(value, list | tuple):

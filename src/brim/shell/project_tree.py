@@ -167,8 +167,6 @@ def _rules_above(path: Path) -> _Rules:
 
 
 def _read_rules(file: Path, base: Path) -> _Rules:
-    from pathspec import GitIgnoreSpec
-
     try:
         if not file.is_file():
             return ()
@@ -319,15 +317,12 @@ class ProjectFiles:
     def text_for(self, model: tuple[str, int], size: Callable[[str], int], room: int) -> str:
         """Return as much of the tree as fits, the same text every time for the same model."""
         if model not in self._fitted:
-            self._fitted[model] = self._fit(self._text or "", size, room)
+            text, chars = self._text or "", self._max_chars
+            while text and self.root and size(text) > room:
+                chars = chars * 2 // 3
+                text = self._build(chars) if chars > MIN_CHARS else ""
+            self._fitted[model] = text
         return self._fitted[model]
-
-    def _fit(self, text: str, size: Callable[[str], int], room: int) -> str:
-        chars = self._max_chars
-        while text and self.root and size(text) > room:
-            chars = chars * 2 // 3
-            text = self._build(chars) if chars > MIN_CHARS else ""
-        return text
 
     def _build(self, max_chars: int) -> str:
         assert self.root is not None

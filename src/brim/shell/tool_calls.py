@@ -68,7 +68,11 @@ def _is_approved(
     _show_call(shell, tool, _shorten(text) if allowed else sanitize(text), dangers)
     if allowed:
         return True
-    answer = _ask_user(shell, dangers)
+    question = "call it? [y]es, [s]kip, [a]lways: "
+    offered: tuple[Answer, ...] = ("run", "skip", "always")
+    if dangers:
+        question, offered = "destructive. type yes to call it, or [s]kip: ", ("run", "skip")
+    answer = shell.screen.confirm(question, offered=offered, is_destructive=bool(dangers))
     shell.record(
         "asked",
         tool=tool.offered,
@@ -95,14 +99,6 @@ def _is_allowed(shell: Shell, tool: Tool, *, autonomous: bool) -> bool:
         return True
     is_safe = tool.is_read_only or tool.is_destructive is False
     return (autonomous or shell.options.yes) and is_safe
-
-
-def _ask_user(shell: Shell, dangers: Sequence[str]) -> Answer:
-    if dangers:
-        question = "destructive. type yes to call it, or [s]kip: "
-        return shell.screen.confirm(question, offered=("run", "skip"), is_destructive=True)
-    question = "call it? [y]es, [s]kip, [a]lways: "
-    return shell.screen.confirm(question, offered=("run", "skip", "always"), is_destructive=False)
 
 
 def _find_dangers(shell: Shell, tool: Tool, commands: Sequence[str]) -> list[str]:

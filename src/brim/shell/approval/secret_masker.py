@@ -235,6 +235,7 @@ SHORTEST: Final = 8
 """Minimum length of an environment variable's value to be a secret."""
 ROUNDS: Final = 8
 """A placeholder ends a word, so its neighbors may match only in the next round."""
+_COLOR: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +295,8 @@ class Masker:
         """Yield the secrets in a text, also those with color sequences inside."""
         yield from self._find(text)
         if "\x1b[" in text:
-            plain = _find_plain(text)
+            colors = {i for found in _COLOR.finditer(text) for i in range(*found.span())}
+            plain = [index for index in range(len(text)) if index not in colors]
             for start, end, label in self._find("".join(text[index] for index in plain)):
                 yield Span(plain[start], plain[end - 1] + 1, label)
 
@@ -326,21 +328,6 @@ def _merge_overlaps(spans: Iterable[Span]) -> list[Span]:
         label = last.label if first < rank else span.label
         joined[-1] = min(first, rank), Span(last.start, max(last.end, span.end), label)
     return [span for _, span in joined]
-
-
-# Color sequences
-
-_COLOR_SEQUENCE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-
-
-def _find_plain(text: str) -> list[int]:
-    """Return the indices of the characters that are not part of a color sequence."""
-    indices: list[int] = []
-    end = 0
-    for match in _COLOR_SEQUENCE.finditer(text):
-        indices += range(end, match.start())
-        end = match.end()
-    return [*indices, *range(end, len(text))]
 
 
 # The environment

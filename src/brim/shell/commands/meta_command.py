@@ -56,7 +56,9 @@ class MetaCommand:
         elif not self.usage:
             raise InputError(f":{self.name} takes no argument: {argument!r}. Leave it out.")
         elif fixed := _CHOICES.fullmatch(self.usage):
-            check_choice(argument, *fixed[1].split("|"))
+            choices = fixed[1].split("|")
+            if argument not in choices:
+                raise InputError(f"Unknown argument: {argument!r}. Use {' or '.join(choices)}.")
 
 
 COMMANDS: Final[dict[str, MetaCommand]] = {}
@@ -130,13 +132,6 @@ def parse_number(argument: str, what: str, *, example: str, least: int = 0) -> i
     if number < least:
         raise InputError(f"The {what} must be at least {least}: {number}.")
     return number
-
-
-def check_choice(argument: str, *choices: str) -> str:
-    """Return the argument; raise InputError if it is not one of the choices."""
-    if argument not in choices:
-        raise InputError(f"Unknown argument: {argument!r}. Use {' or '.join(choices)}.")
-    return argument
 
 
 WIDE: Final = 90

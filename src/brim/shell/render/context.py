@@ -179,15 +179,11 @@ def _build_rows(
             is_server = server and kind == "tools"
             frees = f":mcp disconnect {server}" if is_server else FREES.get(name, "")
             share = tokens / window if window else 0.0
-            found.append(ContextRow(name, tokens, share, _cost(name, tokens, price), frees))
+            rates = price or Price()
+            rate = rates.output if name == "reply" else rates.input
+            cost = None if rate is None or name in FREE_ROWS else tokens * rate / MILLION
+            found.append(ContextRow(name, tokens, share, cost, frees))
     return tuple(found)
-
-
-def _cost(name: str, tokens: int, price: Price | None) -> Decimal | None:
-    if price is None or name in FREE_ROWS:
-        return None
-    rate = price.output if name == "reply" else price.input
-    return None if rate is None else tokens * rate / MILLION
 
 
 # Sources

@@ -103,7 +103,10 @@ def parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
     """Return the units of a template, and the gap at its end; raise InputError if it is wrong."""
     for name in _FIELD.findall(template):
         if name not in FIELDS:
-            raise InputError(_unknown(name))
+            near = get_close_matches(name, FIELDS, n=1, cutoff=0.4)
+            known = ", ".join(f"{{{field}}}" for field in FIELDS)
+            meant = f"Did you mean {{{near[0]}}}? " if near else ""
+            raise InputError(f"Unknown field in shell.status: {{{name}}}. {meant}Use {known}.")
     words = list(_WORD.finditer(template))
     kinds = "".join(
         "f" if _FIELD.search(word[0]) else "l" if any(map(str.isalnum, word[0])) else "s"
@@ -117,13 +120,6 @@ def parse_template(template: str) -> tuple[tuple[_Unit, ...], str]:
         units.append(_Unit(gap, template[start:end_of_unit]))
         end = end_of_unit
     return tuple(units), template[end:]
-
-
-def _unknown(name: str) -> str:
-    near = get_close_matches(name, FIELDS, n=1, cutoff=0.4)
-    known = ", ".join(f"{{{field}}}" for field in FIELDS)
-    meant = f"Did you mean {{{near[0]}}}? " if near else ""
-    return f"Unknown field in shell.status: {{{name}}}. {meant}Use {known}."
 
 
 # The row

@@ -122,7 +122,9 @@ class ProgramCall:
                 return [*found, *texts]
             if not text.startswith("-") or text == "-":
                 found.append(text)
-            elif any(_takes_next(text, flag) for flag in valued):
+            elif text in valued or (
+                not text.startswith("--") and any(text[-1] == flag[1:] for flag in valued)
+            ):
                 next(texts, None)
         return found
 
@@ -173,12 +175,6 @@ def _value(text: str, flag: str, following: str) -> str | None:
     if len(flag) == 2 and flag[1] in text[1:]:
         return text[1:].partition(flag[1])[2] or following
     return None
-
-
-def _takes_next(text: str, flag: str) -> bool:
-    if flag.startswith("--") or text == flag:
-        return text == flag
-    return len(flag) == 2 and not text.startswith("--") and text.endswith(flag[1])
 
 
 # The table

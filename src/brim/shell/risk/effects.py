@@ -45,12 +45,9 @@ def _why_output(call: ProgramCall) -> str | None:
     return _first(call.places.why_overwritten(name) for name in names)
 
 
-def _remove(call: ProgramCall) -> str | None:
-    """Say what a removal covers beyond what it seems to."""
-    return "; ".join([REMOVES, *dict.fromkeys(_surprises(call))])
-
-
 def _surprises(call: ProgramCall) -> Iterator[str]:
+    """Yield what a removal covers beyond what it seems to."""
+    yield REMOVES
     for word in call.words:
         text = display(word.text)
         if word.empties and not word.text.startswith("-"):
@@ -192,18 +189,18 @@ def _awk(call: ProgramCall) -> str | None:
     if not all(map(is_known, scripts)):
         return "runs a script that is known only at run time"
     calm = [_AWK_CALM.sub("", plain(script)) for script in scripts]
-    is_bad = any(map(_awk_runs, calm))
-    return "its script runs commands or writes files" if is_bad else None
-
-
-def _awk_runs(script: str) -> bool:
-    text = _AWK_STRING.sub('""', script)
-    has_quotes = re.search(r"[/#]", text) and '"' in script
-    return bool(_AWK_MAY_RUN.search(script) if has_quotes else _AWK_RUNS.search(text))
+    for script in calm:
+        text = _AWK_STRING.sub('""', script)
+        has_quotes = re.search(r"[/#]", text) and '"' in script
+        if _AWK_MAY_RUN.search(script) if has_quotes else _AWK_RUNS.search(text):
+            return "its script runs commands or writes files"
+    return None
 
 
 RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
-    **dict.fromkeys(("rm", "unlink", "shred"), _remove),
+    **dict.fromkeys(
+        ("rm", "unlink", "shred"), lambda call: "; ".join(dict.fromkeys(_surprises(call)))
+    ),
     **dict.fromkeys(("mv", "cp", "install", "ln", "gmv", "gcp"), _copy),
     **dict.fromkeys(("tee", "sponge"), _tee),
     **dict.fromkeys(("sed", "gsed"), _edit_stream),
@@ -217,11 +214,7 @@ RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
 # Read-only forms
 
 
-def _find_reads(call: ProgramCall) -> bool:
-    bad = ("-delete", "-fprint", "-fprint0", "-fls", "-fprintf", "-ok", "-okdir")
-    return not any(plain(text) in bad for text in call.texts)
-
-
+_FIND_WRITES: Final = ("-delete", "-fprint", "-fprint0", "-fls", "-fprintf", "-ok", "-okdir")
 _SED_OPTIONS: Final = re.compile(
     r"-[nErsuz]+|-n?e.*|--(quiet|silent|regexp-extended|expression=.*)", re.DOTALL
 )
@@ -232,7 +225,7 @@ def is_read_only(call: ProgramCall) -> bool:
     if call.is_dynamic:
         return False
     if call.name in ("find", "gfind"):
-        return _find_reads(call)
+        return not any(plain(text) in _FIND_WRITES for text in call.texts)
     if call.name in ("sed", "gsed"):
         scripts = call.values("-e", "--expression") or call.operands()[:1]
         is_plain = all(map(_SED_OPTIONS.fullmatch, call.options()))

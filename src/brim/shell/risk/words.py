@@ -187,21 +187,16 @@ class Expander:
         empties: list[str] = []
         text = self._expand(node, empties)
         if node.type in ("word", "concatenation") and text.startswith("~"):
-            text = self._home_path(text)
-        if node.type == "concatenation" and any(map(self._may_split, node.named_children)):
+            head, slash, rest = text.partition("/")
+            text = (self._home if head == "~" else UNKNOWN) + slash + rest
+        parts = [part for part in node.named_children if part.type in _SPLIT]
+        if node.type == "concatenation" and not all(is_known(self.text(part)) for part in parts):
             text = UNKNOWN + text
         return [Word(text, tuple(empties), is_bare=text == text_of(node))]
-
-    def _may_split(self, node: Node) -> bool:
-        return node.type in _SPLIT and not is_known(self._expand(node, []))
 
     def text(self, node: Node) -> str:
         """Return the node as one text, without splitting."""
         return self._expand(node, [])
-
-    def _home_path(self, text: str) -> str:
-        head, slash, rest = text.partition("/")
-        return (self._home if head == "~" else UNKNOWN) + slash + rest
 
     def _expand(self, node: Node, empties: list[str]) -> str:
         match node.type:

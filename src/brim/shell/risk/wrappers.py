@@ -133,11 +133,7 @@ _EXECS: Final = frozenset((
 ))  # fmt: skip
 
 
-def _aliases(call: ProgramCall) -> Iterator[str]:
-    yield from (plain(text).partition("=")[2] for text in call.texts if "=" in text)
-
-
 _SPECIAL: Final[dict[str, Callable[[ProgramCall], Iterator[Sequence[Word] | str]]]] = {
     **dict.fromkeys(("find", "gfind", "fd", "fdfind"), _find),
-    "alias": _aliases,
+    "alias": lambda call: (plain(text).partition("=")[2] for text in call.texts if "=" in text),
 }

@@ -57,15 +57,19 @@ class ShellPaths:
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedState:
-    """State of the last command that must be restored for the next one."""
+class CommandStatus:
+    """The status of a finished command, as the shell reports it."""
 
     code: int = 0
     flags: str = ""
+    jobs: str = ""
+    """Stopped jobs, if the exit code suggests that the command was stopped."""
+    folder: str = ""
     traps: str = ""
 
     @property
     def prefix(self) -> str:
+        """What restores flags and traps for the next command."""
         flags = "".join(flag for flag in "xv" if flag in self.flags)
         parts = [f"set -{flags}"] if flags else []
         if " DEBUG" in self.traps:
@@ -123,7 +127,7 @@ class ShellDialect:
         return self._fill("begin", {**paths.values(), "token": token}) + "\n"
 
     def run(
-        self, command: str, paths: ShellPaths, token: str, carried: CarriedState, stdin: str
+        self, command: str, paths: ShellPaths, token: str, carried: CommandStatus, stdin: str
     ) -> str:
         before = "before_prompt_change" if _ADDS_TO_PROMPT.search(command) else "before"
         last_code = self._fill("last_code", {"code": str(carried.code)}) if carried.code else ""

@@ -14,12 +14,11 @@ import termios
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from brim.shell.terminal.dialects import ShellDialect, ShellPaths
+from brim.shell.terminal.dialects import CommandStatus, ShellDialect, ShellPaths
 
 Attributes = list[int | list[bytes | int]]
 
@@ -213,17 +212,6 @@ def read_chunk(descriptor: int) -> bytes:
         parts.append(read_available(descriptor))
         size += len(parts[-1])
     return b"".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class CommandStatus:
-    """The status of a finished command, as the shell reports it."""
-
-    code: int
-    flags: str
-    jobs: str
-    """Stopped jobs, if the exit code suggests that the command was stopped."""
-    folder: str
 
 
 class StatusReports:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal.dialects import OWN, CarriedState, ShellDialect
+from brim.shell.terminal.dialects import OWN, CommandStatus, ShellDialect
 from brim.shell.terminal.output_text import OutputBuffer, OutputCleaner
 from brim.shell.terminal.process import (
     HANGUP_TIMEOUT,
@@ -99,7 +99,7 @@ class UserShell:
         self._lock = threading.RLock()
         self._live: ShellProcess | None = None
         self._idle_reader: IdleReader | None = None
-        self._carried = CarriedState()
+        self._carried = CommandStatus()
         self._notice = ""
         self._is_closed = False
         self._answers: dict[str, str] = {}
@@ -217,7 +217,7 @@ class UserShell:
             self._drop()
             threading.Thread(target=self.start, daemon=True).start()
             return CommandResult(command, output, None, self.folder, whole, ended_with=code)
-        self._carried = CarriedState(done.code, done.flags, reports.traps)
+        self._carried = replace(done, traps=reports.traps)
         self.folder = Path(done.folder) if done.folder else self.folder
         if self._live is not None:
             self.typed = self._live.unread() + unsent
@@ -284,7 +284,7 @@ class UserShell:
                 with_users=with_users,
             )
             if self._is_up(live):
-                self._carried = CarriedState()
+                self._carried = CommandStatus()
                 self._answers.clear()
                 self._notice = "" if with_users else _WITHOUT_START_FILES
                 return live
