@@ -203,11 +203,11 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
 class Trust:
     """The project files that the user has trusted, each with its content at that time."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Trust:

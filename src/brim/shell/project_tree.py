@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -281,6 +281,7 @@ def _number(count: int, is_cut: bool) -> str:
 # The tree in requests
 
 
+@dataclass(slots=True)
 class ProjectFiles:
     """The project's file tree, as each model is shown it.
 
@@ -288,20 +289,20 @@ class ProjectFiles:
     the tree is at the beginning of a request, which should stay cacheable.
     """
 
-    def __init__(self, root: Path | None, *, depth: int, max_chars: int) -> None:
-        """`root` is None if the folder is not part of a project."""
-        self.root = root
-        self._depth = depth
-        self._max_chars = max_chars
-        self._text: str | None = None
-        self._fitted: dict[tuple[str, int], str] = {}
+    root: Path | None
+    """None if the folder is not part of a project."""
+    _: KW_ONLY
+    depth: int
+    max_chars: int
+    _text: str | None = None
+    _fitted: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def scan(self, depth: int | None = None) -> str:
         """Read the files and return the tree; raise InputError if there is no project."""
         if self.root is None:
             raise InputError("The home folder is not a project: its files are not shown.")
-        self._depth = depth or self._depth
-        return self._build(self._max_chars)
+        self.depth = depth or self.depth
+        return self._build(self.max_chars)
 
     def show(self, text: str) -> None:
         """Show this tree to the model from the next request on."""
@@ -317,7 +318,7 @@ class ProjectFiles:
     def text_for(self, model: tuple[str, int], size: Callable[[str], int], room: int) -> str:
         """Return as much of the tree as fits, the same text every time for the same model."""
         if model not in self._fitted:
-            text, chars = self._text or "", self._max_chars
+            text, chars = self._text or "", self.max_chars
             while text and self.root and size(text) > room:
                 chars = chars * 2 // 3
                 text = self._build(chars) if chars > MIN_CHARS else ""
@@ -326,4 +327,4 @@ class ProjectFiles:
 
     def _build(self, max_chars: int) -> str:
         assert self.root is not None
-        return build_tree(self.root, depth=self._depth, max_chars=max_chars)
+        return build_tree(self.root, depth=self.depth, max_chars=max_chars)

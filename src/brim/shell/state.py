@@ -113,12 +113,12 @@ class Secrets:
             self._masker = Masker({**self._environment, **self._terminal.variables()})
 
 
+@dataclass(slots=True)
 class NextInput:
     """What the next prompt starts with, and which turns the next message replaces."""
 
-    def __init__(self) -> None:
-        self._text = ""
-        self._replaced: int | None = None
+    _text: str = ""
+    _replaced: int | None = None
 
     def prefill(self, text: str) -> None:
         """Put this text into the next prompt."""
@@ -138,12 +138,12 @@ class NextInput:
         return index
 
 
+@dataclass(slots=True)
 class ShownNotices:
     """Warnings and trims that the user has seen, so that each is shown once."""
 
-    def __init__(self) -> None:
-        self._warnings: set[str] = set()
-        self._trim: object = None
+    _warnings: set[str] = field(default_factory=set)
+    _trim: object = None
 
     def is_new(self, warning: str) -> bool:
         """Return whether this warning has not been shown yet, and remember it."""

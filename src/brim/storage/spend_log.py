@@ -33,24 +33,24 @@ _CALL: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
 class SpendLog:
     """The calls of all runs."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        self._database = database
-        self._clock = clock
+    database: Database
+    clock: Callable[[], float] = time.time
 
     def add(
         self, call: SpendingTotal, *, session: str, project: str, model: str, category: str
     ) -> None:
         """Record one call."""
-        with self._database.transaction() as base:
+        with self.database.transaction() as base:
             self._insert(base, "spending", call, (session, project, model, category))
 
     def _insert(
         self, base: Connection, table: str, call: SpendingTotal, names: tuple[str, str, str, str]
     ) -> int:
-        now, usage = self._clock(), call.usage
+        now, usage = self.clock(), call.usage
         tokens = usage.input, usage.cached, usage.written, usage.output, call.counted
         values = (now, _format_day(now), *names, *tokens, str(call.cost))
         row = base.execute(
@@ -72,8 +72,8 @@ class SpendLog:
 
     def today(self) -> SpendingTotal:
         """Return the spending of today, over all runs, with what is reserved."""
-        day = _format_day(self._clock())
-        rows = self._database.rows(
+        day = _format_day(self.clock())
+        rows = self.database.rows(
             f"SELECT {_CALL} FROM spending WHERE day = ?1 "
             f"UNION ALL SELECT {_CALL} FROM reservations WHERE day = ?1",
             day,
@@ -82,20 +82,20 @@ class SpendLog:
 
     def reserve(self, most: SpendingTotal, names: tuple[str, str, str, str]) -> int:
         """Reserve the most that a call can cost; return the number of the reservation."""
-        with self._database.transaction() as base:
+        with self.database.transaction() as base:
             return self._insert(base, "reservations", most, names)
 
     def settle(
         self, reservation: int | None, call: SpendingTotal | None, names: tuple[str, str, str, str]
     ) -> int | None:
         """Replace a reservation by the call, and return its number; without a call, release it."""
-        with self._database.transaction() as base:
+        with self.database.transaction() as base:
             base.execute("DELETE FROM reservations WHERE rowid = ?", (reservation,))
             return None if call is None else self._insert(base, "spending", call, names)
 
     def presume(self, session: str) -> None:
         """Charge the reservations of a session whose process has ended, in full."""
-        with self._database.transaction() as base:
+        with self.database.transaction() as base:
             found = "FROM reservations WHERE session = ? ORDER BY rowid"
             insert = f"INSERT INTO spending ({_CALL}, presumed) SELECT {_CALL}, 1 {found}"
             base.execute(insert, (session,))
@@ -103,12 +103,12 @@ class SpendLog:
 
     def reserved_sessions(self) -> list[str]:
         """Return the sessions with a reservation."""
-        rows = self._database.rows("SELECT DISTINCT session FROM reservations")
+        rows = self.database.rows("SELECT DISTINCT session FROM reservations")
         return [row["session"] for row in rows]
 
     def calls_after(self, session: str, last: int) -> list[tuple[int, str, str, SpendingTotal]]:
         """Return number, model, category and call of a session's calls after one number."""
-        rows = self._database.rows(
+        rows = self.database.rows(
             "SELECT * FROM spending WHERE session = ? AND id > ? ORDER BY id", session, last
         )
         return [(row["id"], row["model"], row["category"], _parse_row(row)) for row in rows]
@@ -135,7 +135,7 @@ class SpendLog:
     def calls(self, since: date | None = None, until: date | None = None) -> list[Row]:
         """Return the rows of the calls, oldest first."""
         first, last = since or date.min, until or date.max
-        return self._database.rows(
+        return self.database.rows(
             "SELECT * FROM spending WHERE day BETWEEN ? AND ? ORDER BY id",
             *(first.isoformat(), last.isoformat()),
         )

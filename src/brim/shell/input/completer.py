@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Thread
@@ -32,23 +33,15 @@ _SPECIAL_IN_QUOTES: Final = re.compile(r'(["\\$`])')
 _SPOKEN_PATH: Final = re.compile(r"(?:^|(?<=[\s(]))(?:@(\S*)|(?:\.{1,2}|~[\w-]*)?/\S*)\Z")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ShellCompleter(Completer):
     """Completes at brim's prompt."""
 
-    def __init__(
-        self,
-        *,
-        metas: Mapping[str, Arguments],
-        help: Mapping[str, str],
-        names: Callable[[], Collection[str]],
-        folder: Callable[[], Path],
-        classify: Callable[[str], Classification],
-    ) -> None:
-        self._metas = metas
-        self._help = help
-        self._names = names
-        self._folder = folder
-        self._classify = classify
+    metas: Mapping[str, Arguments]
+    help: Mapping[str, str]
+    names: Callable[[], Collection[str]]
+    folder: Callable[[], Path]
+    classify: Callable[[str], Classification]
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
@@ -59,7 +52,7 @@ class ShellCompleter(Completer):
         if match := _META.fullmatch(text):
             sign, name, argument = match.groups()
             yield from self._complete_meta(name, argument)
-            if (argument is None and sign == ":") or (argument is not None and name in self._metas):
+            if (argument is None and sign == ":") or (argument is not None and name in self.metas):
                 return
         line = text.lstrip()
         forced = line[0] if line[:1] in ("!", "?") else ""
@@ -67,12 +60,12 @@ class ShellCompleter(Completer):
 
     def _complete_meta(self, name: str, argument: str | None) -> Iterator[Completion]:
         if argument is None:
-            for meta in sorted(self._metas):
+            for meta in sorted(self.metas):
                 if meta.startswith(name):
-                    about = self._help.get(meta, "")
+                    about = self.help.get(meta, "")
                     yield Completion(meta, start_position=-len(name), display_meta=about)
-        elif name in self._metas:
-            for whole in self._metas[name](argument):
+        elif name in self.metas:
+            for whole in self.metas[name](argument):
                 if whole.lower().startswith(argument.lower()):
                     yield Completion(whole, start_position=-len(argument))
 
@@ -82,20 +75,20 @@ class ShellCompleter(Completer):
         spoken = _SPOKEN_PATH.search(line)
         is_attached = spoken is not None and spoken[1] is not None
         if not is_attached and forced != "?" and _names_command(end):
-            for name in sorted(self._names()) if end.word else ():
+            for name in sorted(self.names()) if end.word else ():
                 if name.startswith(end.word):
                     yield Completion(name, start_position=-len(end.word))
         elif not is_attached and self._is_command(before, end.word):
             yield from self._complete_file(end)
         elif spoken:
-            for path in list_paths(start := spoken[spoken.lastindex or 0], self._folder()):
+            for path in list_paths(start := spoken[spoken.lastindex or 0], self.folder()):
                 yield Completion(path, start_position=-len(start), display=_base_name(path))
 
     def _is_command(self, before: str, word: str) -> bool:
         """Return whether the line is a command without its last word, unless that is quoted."""
         if re.search(r"\s", word):
-            return self._classify(before + word).kind == "command"
-        return before.strip(" !") == "" or self._classify(before).kind == "command"
+            return self.classify(before + word).kind == "command"
+        return before.strip(" !") == "" or self.classify(before).kind == "command"
 
     def _complete_file(self, end: WordAtCursor) -> Iterator[Completion]:
         raw = _ASSIGNED.sub("", end.word, count=1) if _ASSIGNED.match(end.word) else end.word
@@ -103,7 +96,7 @@ class ShellCompleter(Completer):
         if quote and start.startswith("~"):  # a shell does not expand it
             return
         wants_folders = end.before[:1] != () and end.before[0] in _WANTS_FOLDERS
-        for path in list_paths(start, self._folder(), only_folders=wants_folders):
+        for path in list_paths(start, self.folder(), only_folders=wants_folders):
             yield Completion(
                 quote_path(path, quote), start_position=-len(raw), display=_base_name(path)
             )

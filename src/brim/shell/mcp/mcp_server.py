@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 from urllib.parse import urlsplit
@@ -42,36 +43,29 @@ _INVALID: Final = -32600
 """Error codes of the library for a closed connection, a timeout and an invalid request."""
 
 
+@dataclass(slots=True, eq=False)
 class McpServer:
     """One server; everything except reading its state runs in the portal's event loop."""
 
-    def __init__(
-        self,
-        name: str,
-        config: McpConfig,
-        *,
-        log: Path | None,
-        timeout: float,
-        patience: float,
-    ) -> None:
-        self.name = name
-        self.error: str | None = "it is not connected yet"
-        """Why it is not connected; None if it is."""
-        self.known_tools: tuple[Tool, ...] = ()
-        """Kept after the server has ended, so that a call can report why."""
-        self._config = config
-        self._log = log
-        self._timeout = timeout
-        self._patience = patience
-        self._client: Client | None = None
-        self._owner: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
-        self._is_leaving = False
-        self._is_stale = False
-        self._is_garbled = False
-        """Whether it printed something other than messages of the protocol."""
-        self._status = 200
-        """Status of the last HTTP response."""
+    name: str
+    config: McpConfig
+    _: KW_ONLY
+    log: Path | None
+    timeout: float
+    patience: float
+    error: str | None = "it is not connected yet"
+    """Why it is not connected; None if it is."""
+    known_tools: tuple[Tool, ...] = ()
+    """Kept after the server has ended, so that a call can report why."""
+    _client: Client | None = None
+    _owner: asyncio.Task[None] | None = None
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _is_leaving: bool = False
+    _is_stale: bool = False
+    _is_garbled: bool = False
+    """Whether it printed something other than messages of the protocol."""
+    _status: int = 200
+    """Status of the last HTTP response."""
 
     @property
     def is_connected(self) -> bool:
@@ -88,7 +82,7 @@ class McpServer:
         self._owner = asyncio.create_task(self._own(ready))
         stopped = "it was stopped before it was connected"
         try:
-            await asyncio.wait([ready], timeout=self._timeout)
+            await asyncio.wait([ready], timeout=self.timeout)
             problem = ready.result() if ready.done() else self._named(*self._explain_silence())
             stopped = self._unnamed(problem) if problem else stopped
             if problem is not None:
@@ -116,7 +110,7 @@ class McpServer:
             )
         try:
             answer = await self._client.call_tool(
-                name, dict(arguments), read_timeout_seconds=self._patience
+                name, dict(arguments), read_timeout_seconds=self.patience
             )
         except MCPError as error:
             return ToolResult(self._call_error(error), is_error=True)
@@ -127,7 +121,7 @@ class McpServer:
     def _call_error(self, error: Any) -> str:
         """Describe why a call has no result; a closed connection is not used again."""
         if error.code == _TIMED_OUT:
-            return f"{self.name} did not respond within {self._patience:g} seconds"
+            return f"{self.name} did not respond within {self.patience:g} seconds"
         is_session_lost = error.code == _INVALID and self._status == 404
         if error.code == _CLOSED or is_session_lost:
             self.error = f"it ended or closed the connection{self._hint()}"
@@ -211,7 +205,7 @@ class McpServer:
         from mcp import Client, StdioServerParameters, stdio_client
         from mcp.client.streamable_http import streamable_http_client
 
-        config = self._config
+        config = self.config
         if config.command is not None:
             inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
             program = StdioServerParameters(
@@ -233,11 +227,11 @@ class McpServer:
     def _open_log(self) -> TextIO:
         """Open the log for its standard error; it may contain secrets, so it is private."""
         try:
-            if self._log is not None:
-                self._log.parent.mkdir(parents=True, exist_ok=True)
-            return open(self._log or os.devnull, "a", encoding="utf-8", opener=open_private)
+            if self.log is not None:
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+            return open(self.log or os.devnull, "a", encoding="utf-8", opener=open_private)
         except OSError as error:
-            raise InputError(f"The log cannot be written: {self._log}: {error.strerror}.") from None
+            raise InputError(f"The log cannot be written: {self.log}: {error.strerror}.") from None
 
     def _http(self) -> Any:
         import httpx2
@@ -248,12 +242,12 @@ class McpServer:
         async def note(response: httpx2.Response) -> None:
             self._status = response.status_code
 
-        address = urlsplit(self._config.url or "")
+        address = urlsplit(self.config.url or "")
         proxy = find_proxy(Endpoint(f"{address.scheme}://{address.netloc}"))
         return httpx2.AsyncClient(
-            headers=dict(self._config.headers),
+            headers=dict(self.config.headers),
             # The protocol limits the time of tools; this only detects dead connections.
-            timeout=httpx2.Timeout(self._timeout, read=self._patience + self._timeout),
+            timeout=httpx2.Timeout(self.timeout, read=self.patience + self.timeout),
             proxy=httpx2.Proxy(proxy.url, headers=dict(proxy.headers)) if proxy else None,
             verify=create_ssl_context(),
             trust_env=False,
@@ -272,7 +266,7 @@ class McpServer:
         import httpx2
         from mcp import MCPError
 
-        config, place = self._config, self._place()
+        config, place = self.config, self._place()
         match cause:
             case FileNotFoundError() if config.command:
                 hint = "; its arguments belong in `args`" if " " in config.command else ""
@@ -300,7 +294,7 @@ class McpServer:
         if self._is_garbled:
             advice = "Check that it is an MCP server."
             return ProviderError, f"{place} prints something other than MCP messages. {advice}"
-        text = f"{place} timed out after {self._timeout:g} seconds{self._hint()}"
+        text = f"{place} timed out after {self.timeout:g} seconds{self._hint()}"
         return ProviderTimeoutError, text
 
     def _unnamed(self, problem: BrimError) -> str:
@@ -309,15 +303,15 @@ class McpServer:
 
     def _place(self) -> str:
         """Return the program or the host; the rest of a URL may contain a secret."""
-        return self._config.command or urlsplit(self._config.url or "").netloc
+        return self.config.command or urlsplit(self.config.url or "").netloc
 
     def _hint(self) -> str:
-        return f"; see {self._log}" if self._log and self._config.command else ""
+        return f"; see {self.log}" if self.log and self.config.command else ""
 
     def _plain(self, error: BaseException) -> str:
         """Return one line of a server's message, without the configured secrets."""
         text = " ".join((str(error) or type(error).__name__).split())[:300]
-        for secret in (*self._config.env.values(), *self._config.headers.values()):
+        for secret in (*self.config.env.values(), *self.config.headers.values()):
             text = text.replace(secret, "…") if len(secret) > 3 else text
         return text
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -132,6 +133,7 @@ async def _close_all(servers: Sequence[McpServer]) -> None:
     await asyncio.gather(*(server.close() for server in servers))
 
 
+@dataclass(slots=True)
 class ToolOffers:
     """The MCP servers, and which of their tools each model is offered.
 
@@ -139,12 +141,11 @@ class ToolOffers:
     definitions are at the beginning of a request, which should stay cacheable.
     """
 
-    def __init__(self, servers: McpServers) -> None:
-        self.servers = servers
-        self.current: ToolOffer | None = None
-        """The offer of the next request; None until a server is connected."""
-        self._offers: dict[ModelKey, ToolOffer] = {}
-        self._tools: tuple[Tool, ...] = ()
+    servers: McpServers
+    current: ToolOffer | None = None
+    """The offer of the next request; None until a server is connected."""
+    _offers: dict[ModelKey, ToolOffer] = field(default_factory=dict)
+    _tools: tuple[Tool, ...] = ()
 
     def choose(self, model: ModelKey, *, room: int, size: Size) -> bool:
         """Choose the offer for a model; return whether it differs from the current one."""

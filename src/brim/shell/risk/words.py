@@ -164,21 +164,21 @@ def find_assigned(text: str) -> set[str]:
     return {name for names in _ASSIGNED.findall(text) for name in names if name}
 
 
+@dataclass(frozen=True, slots=True)
 class Expander:
     """Expands the words of one text with the variables of the shell.
 
     A variable that is `assigned` by the text itself is unknown.
     """
 
-    def __init__(self, variables: Mapping[str, str], home: str, assigned: set[str]) -> None:
-        self._variables = variables
-        self._home = home
-        self._assigned = assigned
+    variables: Mapping[str, str]
+    home: str
+    assigned: set[str]
 
     def words(self, node: Node) -> list[Word]:
         """Return the words that a node expands to: none if an unquoted variable is empty."""
         if node.type in ("simple_expansion", "expansion"):
-            value = self._variable(node) if "IFS" not in self._assigned else UNKNOWN
+            value = self._variable(node) if "IFS" not in self.assigned else UNKNOWN
             if is_known(value):
                 name = (text_of(node),)
                 words = [Word(part.translate(_GLOBS), name * (not part)) for part in value.split()]
@@ -188,7 +188,7 @@ class Expander:
         text = self._expand(node, empties)
         if node.type in ("word", "concatenation") and text.startswith("~"):
             head, slash, rest = text.partition("/")
-            text = (self._home if head == "~" else UNKNOWN) + slash + rest
+            text = (self.home if head == "~" else UNKNOWN) + slash + rest
         parts = [part for part in node.named_children if part.type in _SPLIT]
         if node.type == "concatenation" and not all(is_known(self.text(part)) for part in parts):
             text = UNKNOWN + text
@@ -242,9 +242,9 @@ class Expander:
 
     def _variable(self, node: Node) -> str:
         match = _NAME.fullmatch(text_of(node))
-        if match is None or match[1] in self._assigned or match[1] in ("IFS", "_"):
+        if match is None or match[1] in self.assigned or match[1] in ("IFS", "_"):
             return UNKNOWN
-        return self._variables.get(match[1], "")
+        return self.variables.get(match[1], "")
 
 
 def _unquote_bare(text: str) -> str:

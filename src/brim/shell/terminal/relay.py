@@ -11,6 +11,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from types import FrameType
 from typing import Final
 
@@ -32,23 +33,22 @@ _RESCUE_DELAY: Final = 1.0
 INTERRUPT: Final = b"\x03"
 """Ctrl-C."""
 
-Show = Callable[[bytes], None]
 
-
+@dataclass(slots=True, eq=False)
 class Relay:
     """Relays a terminal's keys (None for none) to a shell, and its output to `show`."""
 
-    def __init__(self, shell: ShellProcess, show: Show, *, keys: int | None, screen: int) -> None:
-        self._shell = shell
-        self._show = show
-        self._keys = keys
-        self._screen = screen
-        self._typed = bytearray()
-        self._checked_at = 0.0
-        self._sent_at = 0.0
-        self._rescues = 3
-        self.is_interrupted = False
-        """Whether Ctrl-C was pressed."""
+    shell: ShellProcess
+    show: Callable[[bytes], None]
+    _: KW_ONLY
+    keys: int | None
+    screen: int
+    is_interrupted: bool = False
+    """Whether Ctrl-C was pressed."""
+    _typed: bytearray = field(default_factory=bytearray)
+    _checked_at: float = 0.0
+    _sent_at: float = 0.0
+    _rescues: int = 3
 
     @property
     def unsent(self) -> bytes:
@@ -64,15 +64,15 @@ class Relay:
         self, reports: StatusReports, is_over: Callable[[], bool] = lambda: False
     ) -> None:
         """Relay until the command is done or the shell has ended, and all output is shown."""
-        while reports.done is None and self._shell.is_alive and not is_over():
+        while reports.done is None and self.shell.is_alive and not is_over():
             self._send_next(reports)
             self._relay_once(reports)
-        reports.feed(read_available(self._shell.reports))
+        reports.feed(read_available(self.shell.reports))
         self._finish()
 
     def _send_next(self, reports: StatusReports) -> None:
         """Send the lines after the first one, and ask again if they were lost."""
-        shell, now = self._shell, time.monotonic()
+        shell, now = self.shell, time.monotonic()
         if reports.is_started and not self._sent_at:
             self._sent_at = now
             shell.send(shell.dialect.after(shell.paths, reports.token))
@@ -89,38 +89,38 @@ class Relay:
     def until(self, is_met: Callable[[], bool], reports: StatusReports, seconds: float) -> bool:
         """Relay until the condition holds; return False on timeout."""
         deadline = time.monotonic() + seconds
-        while not is_met() and self._shell.is_alive and time.monotonic() < deadline:
+        while not is_met() and self.shell.is_alive and time.monotonic() < deadline:
             self._relay_once(reports)
         return is_met()
 
     def _relay_once(self, reports: StatusReports) -> None:
-        shell = self._shell
-        readable = [shell.master, shell.reports, *([] if self._keys is None else [self._keys])]
+        shell = self.shell
+        readable = [shell.master, shell.reports, *([] if self.keys is None else [self.keys])]
         writable = [shell.master] if self._typed else []
         ready, free, _ = select.select(readable, writable, [], TICK)
         if time.monotonic() > self._checked_at + TICK:
             self._check_shell()
         if shell.master in ready:
-            self._show(read_chunk(shell.master))
+            self.show(read_chunk(shell.master))
         if shell.reports in ready:
             reports.feed(read_available(shell.reports))
-        if self._keys in ready:
+        if self.keys in ready:
             self._read_keys()
         if free:
             self._type()
 
     def _check_shell(self) -> None:
         self._checked_at = time.monotonic()
-        self._shell.wake()
-        size = window_size(self._screen)
+        self.shell.wake()
+        size = window_size(self.screen)
         if size is not None:
-            self._shell.resize(*size)
+            self.shell.resize(*size)
 
     def _read_keys(self) -> None:
-        if self._keys is None:
+        if self.keys is None:
             return
         try:
-            data = os.read(self._keys, CHUNK)
+            data = os.read(self.keys, CHUNK)
         except BlockingIOError:
             return
         except OSError:
@@ -128,11 +128,11 @@ class Relay:
         if data:
             self.press(data)
         else:
-            self._keys = None
+            self.keys = None
 
     def _type(self) -> None:
         try:
-            del self._typed[: os.write(self._shell.master, self._typed[:CHUNK])]
+            del self._typed[: os.write(self.shell.master, self._typed[:CHUNK])]
         except BlockingIOError:
             return
         except OSError:
@@ -146,21 +146,21 @@ class Relay:
         fence = f"\x1b]{new_token()}\x07".encode()
         held, left = b"", fence
         deadline = time.monotonic() + _FENCE_TIMEOUT
-        attributes = termios.tcgetattr(self._shell.slave)
+        attributes = termios.tcgetattr(self.shell.slave)
         if attributes[0] & termios.IXON:  # undo a Ctrl-S, which would stop all output
-            write_some(self._shell.master, attributes[6][termios.VSTART])
+            write_some(self.shell.master, attributes[6][termios.VSTART])
         while time.monotonic() < deadline and fence not in held:
-            writable = [self._shell.slave] if left else []
-            ready, free, _ = select.select([self._shell.master], writable, [], TICK)
+            writable = [self.shell.slave] if left else []
+            ready, free, _ = select.select([self.shell.master], writable, [], TICK)
             if free:
-                left = left[write_some(self._shell.slave, left) :]
+                left = left[write_some(self.shell.slave, left) :]
             if ready:
-                held += read_chunk(self._shell.master)
+                held += read_chunk(self.shell.master)
                 # Show what cannot be part of the marker.
                 safe = 0 if fence in held else max(len(held) - len(fence) + 1, 0)
-                self._show(held[:safe])
+                self.show(held[:safe])
                 held = held[safe:]
-        self._show(held.partition(fence)[0])
+        self.show(held.partition(fence)[0])
 
 
 def write_some(descriptor: int, data: bytes) -> int:
