@@ -21,10 +21,11 @@ from pathlib import Path
 import pytest
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal import CommandResult, UserShell, output_text, user_shell
+from brim.shell.terminal import output_text, user_shell
 from brim.shell.terminal.dialects import ShellDialect
 from brim.shell.terminal.output_text import MAX_HEAD, MAX_TAIL, OutputBuffer
 from brim.shell.terminal.process import StatusReports
+from brim.shell.terminal.user_shell import CommandResult, UserShell
 
 PATIENCE = 60
 """Seconds; only a failure takes this long."""

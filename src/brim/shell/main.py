@@ -34,7 +34,7 @@ from brim.shell.session_setup import (
     read_tree,
 )
 from brim.shell.state import Approvals, Secrets, Shell, ShellStorage, StartOptions
-from brim.shell.terminal import UserShell
+from brim.shell.terminal.user_shell import UserShell
 from brim.storage import (
     ConversationStore,
     Database,

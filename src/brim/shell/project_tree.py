@@ -20,6 +20,7 @@ from typing import Final
 
 from pathspec import GitIgnoreSpec
 
+from brim.data import load_table
 from brim.errors import InputError
 
 MAX_ENTRIES: Final = 20_000
@@ -35,24 +36,7 @@ MAX_IGNORE_BYTES: Final = 200_000
 MIN_CHARS: Final = 60
 """A shorter tree is useless."""
 
-ROOT_MARKERS: Final = (
-    ".git", ".hg", ".jj", ".svn", ".brim.toml", "pyproject.toml", "setup.py", "package.json",
-    "deno.json", "Cargo.toml", "go.mod", "pom.xml", "build.gradle", "build.gradle.kts",
-    "composer.json", "Gemfile", "mix.exs", "CMakeLists.txt", "flake.nix",
-)  # fmt: skip
-"""Files and folders that mark the root of a project."""
-SKIPPED: Final = frozenset((
-    ".git", ".hg", ".jj", ".svn", ".venv", ".tox", ".nox", ".eggs", "__pycache__", ".mypy_cache",
-    ".pytest_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", ".gradle", ".terraform",
-    ".direnv", ".DS_Store",
-))  # fmt: skip
-"""Names that are never shown."""
-LISTED_ONLY: Final = frozenset(
-    ["node_modules", "bower_components", "site-packages", ".next", ".nuxt"]
-)
-"""Folders that are shown without their contents."""
-GENERATED_MARKERS: Final = frozenset(("pyvenv.cfg", "CACHEDIR.TAG"))
-"""Files that mark a folder as generated."""
+_NAMES: Final = {key: frozenset(text.split()) for key, text in load_table("project").items()}
 
 
 def find_root(folder: Path, *, home: Path | None = None) -> Path | None:
@@ -67,7 +51,7 @@ def find_root(folder: Path, *, home: Path | None = None) -> Path | None:
     for each in (folder, *folder.parents):
         if home.is_relative_to(each.resolve()):
             break
-        if any(os.access(each / name, os.F_OK) for name in ROOT_MARKERS):
+        if any(os.access(each / name, os.F_OK) for name in _NAMES["root"]):
             return each
     return folder
 
@@ -116,7 +100,7 @@ def _scan(path: Path, depth: int) -> _Folder:
             rules += _read_rules(folder.path / ".gitignore", folder.path)
         _fill(folder, entries, rules)
         if folder.level + 1 < depth:
-            open_ones = (each for each in folder.folders if each.name not in LISTED_ONLY)
+            open_ones = (each for each in folder.folders if each.name not in _NAMES["listed"])
             waiting.extend((each, rules) for each in open_ones)
     return root
 
@@ -130,7 +114,7 @@ def _entries(folder: _Folder, most: int) -> _Entries:
                 folder.is_cut = True
                 break
             entries.append((entry.name, entry.is_dir(follow_symlinks=False)))
-    if folder.level and any(name in GENERATED_MARKERS for name, _ in entries):
+    if folder.level and any(name in _NAMES["generated"] for name, _ in entries):
         return []
     return entries
 
@@ -138,7 +122,7 @@ def _entries(folder: _Folder, most: int) -> _Entries:
 def _fill(folder: _Folder, entries: _Entries, rules: _Rules) -> None:
     for name, is_folder in sorted(entries, key=lambda entry: (entry[0].casefold(), entry)):
         path = folder.path / name
-        if name in SKIPPED or _is_ignored(rules, path, is_folder):
+        if name in _NAMES["skipped"] or _is_ignored(rules, path, is_folder):
             continue
         shown = "".join(char if char.isprintable() else "?" for char in name)
         if is_folder:

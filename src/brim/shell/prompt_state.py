@@ -24,7 +24,7 @@ from brim.shell.terminal.dialects import SH_NAMES
 from brim.tokens import Counter
 from brim.wire import openai_chat
 
-BUILTINS: Final = frozenset(f"{SH_NAMES} dirs history popd pushd source time".split())
+BUILTINS: Final = SH_NAMES | {"dirs", "history", "popd", "pushd", "source", "time"}
 """Builtins to assume until the user's shell has listed its own."""
 
 

@@ -12,7 +12,7 @@ from brim.errors import StoreError
 from brim.session.session import OUTPUT_SHARE
 from brim.shell.sandbox import Sandbox
 from brim.shell.state import Shell
-from brim.shell.terminal import CommandResult
+from brim.shell.terminal.user_shell import CommandResult
 
 NO_OUTPUT: Final = "(no output)"
 SHELL_ENDED: Final = "\n[The shell ended. The next command runs in a new one.]"

@@ -39,7 +39,7 @@ from brim.shell.project_tree import ProjectFiles
 from brim.shell.render.screen import Screen
 from brim.shell.sandbox import Sandbox
 from brim.shell.setup.doctor import ExtraCheck
-from brim.shell.terminal import UserShell
+from brim.shell.terminal.user_shell import UserShell
 from brim.storage import ConversationEvent, ConversationStore, FactStore, SpendLog
 
 FITTING_CHOICE = "fitting"

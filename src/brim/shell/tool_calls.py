@@ -11,6 +11,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from brim.messages import Call
+from brim.shell.approval.allow_rules import LISTS
 from brim.shell.mcp.tools import Tool, ToolResult
 from brim.shell.proposals import assess_risk
 from brim.shell.render.sanitize import sanitize
@@ -123,13 +124,6 @@ def _shorten(text: str) -> str:
 
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-COMMANDS: Final = frozenset(
-    {"argv", "bash", "cmd", "cmdline", "command", "commands", "commandline", "exec", "execute"}
-    | {"program", "run", "script", "scripts", "sh", "shell", "zsh"}
-)
-"""Words in the name of an argument that holds a command."""
-REST: Final = frozenset(("args", "argument", "arguments", "params", "parameters"))
-"""Names of arguments that hold the rest of a command."""
 
 
 def find_commands(arguments: Mapping[str, Any]) -> list[str]:
@@ -142,10 +136,10 @@ def _find_in_mapping(arguments: Mapping[str, Any], *, is_command: bool) -> Itera
     words: list[str] = []
     for name, value in arguments.items():
         about = {word.lower() for word in _WORDS.findall(name)}
-        if is_command or not about.isdisjoint(COMMANDS):
+        if is_command or not about.isdisjoint(LISTS["command_arguments"]):
             yield from _find_in_value(value, is_command=True)
             words += _texts(value)
-        elif not about.isdisjoint(REST):
+        elif not about.isdisjoint(LISTS["rest_arguments"]):
             yield from _find_in_value(value, is_command=False)
             words += _texts(value)
         else:

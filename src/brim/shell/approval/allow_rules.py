@@ -23,12 +23,12 @@ LONGEST: Final = 10_000
 """Maximum length of a command line that a rule can allow."""
 
 
-_LISTS: Final = {
+LISTS: Final = {
     name: frozenset(" ".join(each.split()) for each in items.split("," if "," in items else None))
     for name, items in load_table("approvals").items()
 }
 """Words, or phrases of several words."""
-_INTERPRETER: Final = re.compile(f"(?:{'|'.join(_LISTS['interpreters'])})[\\d.]*w?", re.IGNORECASE)
+_INTERPRETER: Final = re.compile(f"(?:{'|'.join(LISTS['interpreters'])})[\\d.]*w?", re.IGNORECASE)
 _RISKY_LETTERS: Final = {"git": "O", "make": "Cf", "sort": "oT"}
 """Short options that name a program to run or a file to write, by program."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
@@ -113,22 +113,22 @@ def suggest_prefix(command: str) -> str | None:
         return None
     (words,) = commands
     program = words[0]
-    is_runner = program in _LISTS["runners"] or _INTERPRETER.fullmatch(program)
-    is_destroyer = program in _LISTS["destroyers"] or program.startswith("mkfs.")
+    is_runner = program in LISTS["runners"] or _INTERPRETER.fullmatch(program)
+    is_destroyer = program in LISTS["destroyers"] or program.startswith("mkfs.")
     if not _PLAIN.fullmatch(program) or is_runner or is_destroyer:
         return None
-    has_three = " ".join(words[:2]) in _LISTS["three_word_families"]
-    length = 1 if program not in _LISTS["subcommands"] else 3 if has_three else 2
+    has_three = " ".join(words[:2]) in LISTS["three_word_families"]
+    length = 1 if program not in LISTS["subcommands"] else 3 if has_three else 2
     prefix = " ".join(words[:length])
     is_plain = len(words) >= length and all(map(_PLAIN.fullmatch, words[:length]))
-    return prefix if is_plain and prefix not in _LISTS["runner_phrases"] else None
+    return prefix if is_plain and prefix not in LISTS["runner_phrases"] else None
 
 
 def _is_risky(program: str, word: str) -> bool:
     """Return whether an option, maybe abbreviated, makes a program run or write something."""
     if word.startswith("--"):
         name = word[2:].partition("=")[0]
-        return bool(name) and any(option.startswith(name) for option in _LISTS["risky_options"])
+        return bool(name) and any(option.startswith(name) for option in LISTS["risky_options"])
     return word.startswith("-") and any(
         letter in word for letter in _RISKY_LETTERS.get(program, "")
     )

@@ -31,10 +31,6 @@ _MAY_TAKE_VALUE: Final = re.compile(
 """Options after which the next one may be a value."""
 _ORDERED: Final = ("kill", "fc")
 """Programs whose options end at the first operand."""
-_VERB_OPTIONS: Final = frozenset((
-    "--delete", "--destroy", "--purge", "--wipe", "--erase", "--drop", "--force-reset",
-    "--unregister", "--delete-all",
-))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +307,8 @@ def _why_verb(call: ProgramCall) -> str | None:
         return None
     else:
         verb = next((text for text in operands[:2] if patterns["verb"].fullmatch(text)), None)
-        verb = verb or next((option for option in call.options() if option in _VERB_OPTIONS), None)
+        options = (option for option in call.options() if option in table.names["verb_options"])
+        verb = verb or next(options, None)
     return f"runs {call.name} {verb}" if verb else None
 
 

@@ -17,10 +17,6 @@ _TRUSTED: Final = re.compile(
 )
 _USERS_FILES: Final = re.compile(r"(^|/)(\.\w+rc|\.profile|\.bash_profile|activate|nvm\.sh|\.env)$")
 _FORWARDS: Final = re.compile(r"""(?:^|[;&|(]|exec|eval|sudo|env)\s*["']?\$[{]?[@*0-9]""")
-_SUFFIXES: Final = {
-    ".py": "python", ".js": "node", ".mjs": "node", ".ts": "node", ".pl": "perl", ".rb": "ruby",
-    ".php": "php", ".lua": "lua", ".r": "rscript",
-}  # fmt: skip
 
 
 class ReviewState(Protocol):
@@ -146,7 +142,7 @@ def _is_shell_script(name: str, text: str, call: ProgramCall) -> bool:
     first = text.partition("\n")[0]
     if first.startswith("#!"):
         return language_of(re.split(r"[/\s]", first.strip())[-1]) is None
-    is_other = any(name.lower().endswith(suffix) for suffix in _SUFFIXES)
+    is_other = name.lower().endswith((*command_table().names["suffixes"],))
     return not is_other and language_of(call.name) is None
 
 

@@ -214,7 +214,6 @@ RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
 # Read-only forms
 
 
-_FIND_WRITES: Final = ("-delete", "-fprint", "-fprint0", "-fls", "-fprintf", "-ok", "-okdir")
 _SED_OPTIONS: Final = re.compile(
     r"-[nErsuz]+|-n?e.*|--(quiet|silent|regexp-extended|expression=.*)", re.DOTALL
 )
@@ -225,7 +224,7 @@ def is_read_only(call: ProgramCall) -> bool:
     if call.is_dynamic:
         return False
     if call.name in ("find", "gfind"):
-        return not any(plain(text) in _FIND_WRITES for text in call.texts)
+        return command_table().names["find_writes"].isdisjoint(map(plain, call.texts))
     if call.name in ("sed", "gsed"):
         scripts = call.values("-e", "--expression") or call.operands()[:1]
         is_plain = all(map(_SED_OPTIONS.fullmatch, call.options()))

@@ -20,10 +20,6 @@ from brim.shell.risk.words import display, is_known, is_pattern, plain
 
 MOST_MATCHES: Final = 64
 LARGEST_READ: Final = 65_536
-SINKS: Final = frozenset((
-    "/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/full",
-))  # fmt: skip
-"""Devices on which a write destroys nothing."""
 _GIT_HOOKS: Final = ("post-index-change", "fsmonitor-watchman", "query-watchman")
 """Hooks that commands such as `git status` run."""
 
@@ -148,7 +144,8 @@ class Places:
     def why_overwritten(self, word: str, *, appends: bool = False) -> str | None:
         """Return why writing to this file needs a yes; None if nothing is lost."""
         name = os.path.normpath(plain(word)) if word else ""
-        if name in SINKS or re.match(r"/dev/(fd|pts)/", name):
+        sinks = load_table("commands")["names"]["sinks"].split()
+        if name in sinks or re.match(r"/dev/(fd|pts)/", name):
             return None
         if name.startswith(("/dev/tcp/", "/dev/udp/")):
             return f"opens a connection to {display(word)}"

@@ -12,10 +12,6 @@ from brim.shell.risk.words import UNKNOWN, Word, is_known, plain
 
 InnerCommand = tuple["Sequence[Word] | str", Sequence[str]]
 """A command that a program runs, as words or as a script, and how it is run."""
-_COMMANDS: Final = frozenset((
-    "rm", "sh", "bash", "zsh", "dash", "sudo", "doas", "xargs", "shred", "dd", "mkfs", "eval",
-    "env",
-))  # fmt: skip
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 
 
@@ -45,7 +41,7 @@ def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
         return
     for at, text in enumerate(map(plain, call.texts)):
         first, space, _ = text.partition(" ")
-        if first.rpartition("/")[2] in _COMMANDS:
+        if first.rpartition("/")[2] in table.names["guessed"]:
             yield text if space else call.words[at:]
             return
 
@@ -117,7 +113,7 @@ def _find(call: ProgramCall) -> Iterator[Sequence[Word]]:
     current: list[Word] | None = None
     for word in call.words:
         text = plain(word.text)
-        if text in _EXECS:
+        if text in command_table().names["execs"]:
             current = []
         elif current is not None and text in (";", "+") and current:
             yield current
@@ -126,11 +122,6 @@ def _find(call: ProgramCall) -> Iterator[Sequence[Word]]:
             current.append(Word(text.replace("{}", UNKNOWN)))
     if current:
         yield [*current, *([Word(UNKNOWN)] if call.name.startswith("fd") else [])]
-
-
-_EXECS: Final = frozenset((
-    "-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch",
-))  # fmt: skip
 
 
 _SPECIAL: Final[dict[str, Callable[[ProgramCall], Iterator[Sequence[Word] | str]]]] = {

@@ -5,9 +5,3 @@ from a pipe that the programs it starts never see, so that keys typed too early 
 commands, and reports the status of each command through a named pipe. Between commands it keeps
 its folder, variables, aliases and jobs.
 """
-
-from __future__ import annotations
-
-from brim.shell.terminal.user_shell import CommandResult, UserShell
-
-__all__ = ["CommandResult", "UserShell"]

@@ -24,11 +24,7 @@ from brim.data import load_table
 OWN = "__brim_"
 """Prefix of the variables that the control code sets in the shell."""
 
-SH_NAMES = """
-. : [ alias bg break cd command continue echo eval exec exit export false fg getopts hash
-jobs kill local printf pwd read readonly return set shift test times trap true type ulimit
-umask unalias unset wait ! { } case do done elif else esac fi for if in then until while
-"""
+SH_NAMES = frozenset(load_table("dialects")["sh"]["known_names"].split())
 """Builtins and keywords of every POSIX shell."""
 _PLACEHOLDER = re.compile(r"@(\w+)@")
 _ADDS_TO_PROMPT = re.compile(r"PROMPT_COMMAND|(?:^|[\s;&|({])(?:\.|source|eval)\s")
@@ -161,7 +157,7 @@ class ShellDialect:
     def read_names(self, answer: str) -> frozenset[str]:
         if self._name in ("bash", "zsh"):
             return frozenset(answer.split())
-        return frozenset(SH_NAMES.split()) | frozenset(self.read_aliases(answer))
+        return SH_NAMES | frozenset(self.read_aliases(answer))
 
     def read_aliases(self, answer: str) -> dict[str, str]:
         return _parse_pairs(answer) if self._name == "zsh" else _parse_assignments(answer)
