@@ -81,21 +81,16 @@ class AllowRules:
         """Return rules saved by `to_dict`. Raise InputError if the data is invalid."""
         given = data if isinstance(data, Mapping) else {"commands": None}
         match given.get("commands", []), given.get("tools", []):
-            case [*prefixes], [*tools] if all(map(_is_tool, tools)):
+            case [*prefixes], [*tools] if all(
+                isinstance(tool, list | tuple) and [*map(type, tool)] == [str, str]
+                for tool in tools
+            ):
                 checked = dict.fromkeys(_normalize_prefix(prefix) for prefix in prefixes)
                 return cls(tuple(checked), tuple((server, name) for server, name in tools))
             case _:
                 raise InputError(
                     "The saved allow rules are invalid. Remove them to start without rules."
                 )
-
-
-def _is_tool(given: object) -> bool:
-    match given:
-        case [str(), str()]:
-            return True
-        case _:
-            return False
 
 
 def _normalize_prefix(prefix: object) -> str:

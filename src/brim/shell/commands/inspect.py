@@ -152,11 +152,9 @@ def _describe_model(shell: Shell, name: str) -> tuple[str, str, str]:
     try:
         profile = shell.driver.profile if name == models.current else models.profile(name)
         is_embedded = models.choice(name).is_embedded
-        return (
-            _format_window(profile, is_embedded),
-            _format_price(profile),
-            models.describe_endpoint(name),
-        )
+        price, window = profile.price_for(0), _format_window(profile, is_embedded)
+        rates = f"${price.input}/${price.output} per million tokens" if price else "no price"
+        return window, "$0" if price == FREE else rates, models.describe_endpoint(name)
     except BrimError as error:
         if str(error) == NO_MODEL:
             return "not downloaded", "$0", "get it with `brim local`"
@@ -170,13 +168,6 @@ def _format_window(profile: ModelProfile, is_embedded: bool) -> str:
         if profile.window is not None:  # it is known, and invalid
             raise
     return f"window unknown until it is {'loaded' if is_embedded else 'used'}"
-
-
-def _format_price(profile: ModelProfile) -> str:
-    price = profile.price_for(0)
-    if price is None:
-        return "no price"
-    return "$0" if price == FREE else f"${price.input}/${price.output} per million tokens"
 
 
 @command("[N]")

@@ -191,7 +191,10 @@ def resume(shell: Shell, name: str) -> RenderableType:
 @command("FILE", missing="The file name is missing. Example: :export chat.md")
 def export(shell: Shell, file: str) -> RenderableType:
     """Write the conversation to a new file: Markdown, or JSON if its name ends with .json."""
-    path = _resolve(shell, file)
+    try:
+        path = (shell.folder / Path(file).expanduser()).resolve()
+    except RuntimeError:  # ~ of an unknown user
+        raise InputError(f"Folder not found: {file.split('/')[0]}.") from None
     turns = list(shell.session.history)
     text = json.dumps(turns, indent=2, ensure_ascii=False) if path.suffix == ".json" else None
     try:
@@ -200,10 +203,3 @@ def export(shell: Shell, file: str) -> RenderableType:
     except FileExistsError:
         raise InputError(f"File already exists: {path}. Choose another name.") from None
     return f"wrote {len(turns)} turns to {path}"
-
-
-def _resolve(shell: Shell, file: str) -> Path:
-    try:
-        return (shell.folder / Path(file).expanduser()).resolve()
-    except RuntimeError:  # ~ of an unknown user
-        raise InputError(f"Folder not found: {file.split('/')[0]}.") from None

@@ -131,18 +131,16 @@ def _split_tokens(text: str) -> Iterator[SimpleCommand]:
 # Commands and their arguments
 
 
-def _load_words() -> tuple[dict[str, frozenset[str]], dict[str, int]]:
-    """Return the lists of `data/words.toml`, and how many plain words each command takes."""
-    lists = {**load_table("words")}
-    plain = {
-        name: sys.maxsize if number == "any" else int(number)
-        for number, names in lists.pop("plain_words").items()
-        for name in names.split()
-    }
-    return {name: frozenset(words.split()) for name, words in lists.items()}, plain
-
-
-WORDS, _PLAIN_WORDS = _load_words()
+_TABLE: Final = load_table("words")
+WORDS: Final = {
+    name: frozenset(words.split()) for name, words in _TABLE.items() if name != "plain_words"
+}
+_PLAIN_WORDS: Final = {
+    name: sys.maxsize if number == "any" else int(number)
+    for number, names in _TABLE["plain_words"].items()
+    for name in names.split()
+}
+"""How many plain words each command takes."""
 SPOKEN_WORDS: Final = WORDS["sentence"] | WORDS["link"]
 BEFORE_COMMANDS: Final = WORDS["prefixes"] | WORDS["runs_for_others"]
 _PARTS_OF_COMPOUNDS: Final = WORDS["inner_keywords"] | WORDS["opening_keywords"]

@@ -99,7 +99,10 @@ class Relay:
         writable = [shell.master] if self._typed else []
         ready, free, _ = select.select(readable, writable, [], TICK)
         if time.monotonic() > self._checked_at + TICK:
-            self._check_shell()
+            self._checked_at = time.monotonic()
+            shell.wake()
+            if (size := window_size(self.screen)) is not None:
+                shell.resize(*size)
         if shell.master in ready:
             self.show(read_chunk(shell.master))
         if shell.reports in ready:
@@ -108,13 +111,6 @@ class Relay:
             self._read_keys()
         if free:
             self._type()
-
-    def _check_shell(self) -> None:
-        self._checked_at = time.monotonic()
-        self.shell.wake()
-        size = window_size(self.screen)
-        if size is not None:
-            self.shell.resize(*size)
 
     def _read_keys(self) -> None:
         if self.keys is None:

@@ -111,7 +111,9 @@ class Page:
     def sequence(self, final: str, numbers: list[int]) -> None:
         count = numbers[0] or 1
         if final in "ABCDEF":
-            self._step(final, count)
+            rows = {"A": -count, "F": -count, "B": count, "E": count}.get(final, 0)
+            self._move(rows, {"C": count, "D": -count}.get(final, 0))
+            self._column = 0 if final in "EF" else self._column
         elif final in "Hf":
             self._go(count, numbers[1] if len(numbers) > 1 else 1)
         elif final in "G`":
@@ -124,13 +126,6 @@ class Page:
             self._erase_screen(numbers[0])
         elif final in "KPX@":
             self._change_line(final, numbers[0])
-
-    def _step(self, final: str, count: int) -> None:
-        rows = {"A": -count, "F": -count, "B": count, "E": count}.get(final, 0)
-        columns = {"C": count, "D": -count}.get(final, 0)
-        self._move(rows, columns)
-        if final in "EF":
-            self._column = 0
 
     def _move(self, rows: int, columns: int) -> None:
         self._row = min(max(self._row + rows, self._floor), max(self._bottom, self._row))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -103,8 +104,9 @@ class UserShell:
         self._notice = ""
         self._is_closed = False
         self._answers: dict[str, str] = {}
-        self._read: tuple[str, str | None] | None = None
-        """The last command that was checked, and what it lacked."""
+        check = partial(describe_missing, program=self.program, dialect=self._dialect)
+        self.missing: Callable[[str], str | None] = lru_cache(maxsize=1)(check)
+        """Returns what a command lacks at its end; None if it is complete."""
         self.on_output: Callable[[], None] = lambda: None
         """Called in another thread when a background job has written something."""
         self.typed = b""
@@ -168,12 +170,6 @@ class UserShell:
             live.kill()
         with self._lock:
             self._drop()
-
-    def missing(self, command: str) -> str | None:
-        """Return what a command lacks at its end; None if it is complete."""
-        if self._read is None or self._read[0] != command:
-            self._read = command, describe_missing(command, self.program, self._dialect)
-        return self._read[1]
 
     def _perform(
         self, live: ShellProcess, command: str, kept: OutputBuffer
