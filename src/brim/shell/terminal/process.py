@@ -11,8 +11,9 @@ import signal
 import subprocess
 import tempfile
 import termios
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -37,6 +38,66 @@ def new_token() -> str:
     return token_hex(16)
 
 
+MAX_WAITING: Final = 65_536
+"""Bytes of output to keep; older ones are lost."""
+
+
+class IdleReader:
+    """A thread that reads from a shell's terminal, unless it is paused, as at first."""
+
+    def __init__(self, master: int, on_output: Callable[[], None]) -> None:
+        self._master = master
+        self._on_output = on_output
+        self._waiting = b""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._wake, self._waker = os.pipe()
+
+    def take(self) -> bytes:
+        """Return the output so far, once."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, b""
+        return waiting
+
+    def take_lines(self) -> bytes:
+        """Return the complete lines so far, once."""
+        with self._lock:
+            end = self._waiting.rfind(b"\n") + 1
+            lines, self._waiting = self._waiting[:end], self._waiting[end:]
+        return lines
+
+    def add(self, data: bytes) -> None:
+        with self._lock:
+            self._waiting = (self._waiting + data)[-MAX_WAITING:]
+        self._on_output()
+
+    def resume(self) -> None:
+        self._thread = threading.Thread(target=self._read, daemon=True, name="brim-shell-output")
+        self._thread.start()
+
+    def pause(self) -> None:
+        if self._thread is not None:
+            os.write(self._waker, b".")
+            self._thread.join()
+            os.read(self._wake, 1)
+            self._thread = None
+
+    def close(self) -> None:
+        self.pause()
+        os.close(self._wake)
+        os.close(self._waker)
+
+    def _read(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._master, self._wake], [], [])
+            if self._wake in ready:
+                return
+            data = read_available(self._master)
+            if not data:
+                return
+            self.add(data)
+
+
 class ShellProcess:
     """A running shell; `token` marks its first report."""
 
@@ -49,6 +110,7 @@ class ShellProcess:
         *,
         attributes: Attributes | None,
         with_users: bool,
+        on_output: Callable[[], None],
     ) -> None:
         self.dialect = dialect
         self.token = new_token()
@@ -73,6 +135,7 @@ class ShellProcess:
         except BaseException:
             self._release()
             raise
+        self.reader = IdleReader(self.master, on_output)
 
     def _write_files(self, environment: Mapping[str, str], *, with_users: bool) -> None:
         files = self.dialect.files(self.paths, self.token, environment, with_users=with_users)
@@ -165,6 +228,7 @@ class ShellProcess:
         self._process.kill()
 
     def close(self) -> None:
+        self.reader.close()
         self.hang_up()
         deadline = time.monotonic() + HANGUP_TIMEOUT
         while self.is_alive and time.monotonic() < deadline:

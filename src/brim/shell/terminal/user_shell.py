@@ -29,7 +29,6 @@ from brim.shell.terminal.process import (
 )
 from brim.shell.terminal.relay import (
     INTERRUPT,
-    IdleReader,
     Relay,
     handle_interrupts,
     raw_mode,
@@ -99,7 +98,6 @@ class UserShell:
         self._attributes = _terminal_attributes(self._keys)
         self._lock = threading.RLock()
         self._live: ShellProcess | None = None
-        self._idle_reader: IdleReader | None = None
         self._carried = CommandStatus()
         self._notice = ""
         self._is_closed = False
@@ -154,8 +152,7 @@ class UserShell:
 
     def show_lines(self) -> None:
         """Show the complete lines that background jobs have written, while no command runs."""
-        reader = self._idle_reader
-        if reader is not None and (lines := reader.take_lines()):
+        if self._live is not None and (lines := self._live.reader.take_lines()):
             self._draw(lines)
 
     def close(self) -> None:
@@ -193,8 +190,7 @@ class UserShell:
             stack.enter_context(handle_interrupts(lambda *_: relay.press(INTERRUPT)))
             sys.stdout.flush()
             # What background jobs have written since the last command.
-            waiting = self._idle_reader.take() if self._idle_reader is not None else b""
-            self._draw(self._notice.encode() + waiting)
+            self._draw(self._notice.encode() + live.reader.take())
             self._notice = ""
             stdin = os.devnull if self._keys is None else live.paths.tty
             live.send(live.dialect.run(command, live.paths, token, self._carried, stdin))
@@ -234,13 +230,12 @@ class UserShell:
         """Lend the shell, with its idle reader paused."""
         with self._lock:
             live = self._ready()
-            if self._idle_reader is not None:
-                self._idle_reader.pause()
+            live.reader.pause()
             try:
                 yield live
             finally:
-                if self._live is live and self._idle_reader is not None:
-                    self._idle_reader.resume()
+                if self._live is live:
+                    live.reader.resume()
 
     def _query(self, name: str) -> str:
         with self._lock:
@@ -251,8 +246,7 @@ class UserShell:
     def _send_query(self, name: str) -> str:
         with self._lend() as live:
             reports = StatusReports(new_token())
-            reader = self._idle_reader
-            relay = Relay(live, reader.add if reader else _discard, keys=None, screen=self._screen)
+            relay = Relay(live, live.reader.add, keys=None, screen=self._screen)
             live.send(live.dialect.query(name, live.paths, reports.token))
             relay.until(lambda: reports.answer is not None, reports, _QUERY_TIMEOUT)
             return reports.answer or ""
@@ -264,7 +258,7 @@ class UserShell:
             if self._live is None or not self._live.is_alive:
                 self._drop()
                 self._live = self._launch()
-                self._idle_reader = IdleReader(self._live.master, lambda: self.on_output())
+                self._live.reader.resume()
             return self._live
 
     def _launch(self) -> ShellProcess:
@@ -278,6 +272,7 @@ class UserShell:
                 self._environment,
                 attributes=self._attributes,
                 with_users=with_users,
+                on_output=lambda: self.on_output(),
             )
             if self._is_up(live):
                 self._carried = CommandStatus()
@@ -293,7 +288,7 @@ class UserShell:
         """Wait for the start files and the first prompt commands; interrupt them if they hang."""
         live.resize(*(window_size(self._screen) or (24, 80)))
         reports = StatusReports(live.token)
-        relay = Relay(live, _discard, keys=None, screen=self._screen)
+        relay = Relay(live, lambda _data: None, keys=None, screen=self._screen)
         deadline = time.monotonic() + _START_TIMEOUT
 
         def is_over() -> bool:
@@ -311,15 +306,8 @@ class UserShell:
 
     def _drop(self) -> None:
         live, self._live = self._live, None
-        reader, self._idle_reader = self._idle_reader, None
-        if reader is not None:
-            reader.close()
         if live is not None:
             live.close()
-
-
-def _discard(_data: bytes) -> None:
-    """Discard output."""
 
 
 def _default_program(environment: Mapping[str, str]) -> str:
