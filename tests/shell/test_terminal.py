@@ -526,7 +526,7 @@ def test_without_a_terminal(each: Desk) -> None:
 
 def test_an_interrupt_of_brim_is_forwarded_to_the_command(desk: Desk) -> None:
     script = (
-        "import sys; from pathlib import Path; from brim.shell.terminal import UserShell\n"
+        "from pathlib import Path; from brim.shell.terminal.user_shell import UserShell\n"
         f"shell = UserShell(program={desk.program!r}, folder=Path(), spill=Path(),"
         f" environment={desk.environment!r})\n"
         f"print(shell.run({SLEEP!r}).code); shell.close()"
