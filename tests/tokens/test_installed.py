@@ -94,8 +94,10 @@ def test_open_vocabularies_give_the_published_tokens(
     assert load_splintr(name).encode(text) == tokens
 
 
-def test_qwen_composes_accents_first() -> None:
-    assert tokenizer("qwen3").count("e\u0301") == tokenizer("qwen3").count("é") == 1
+def test_a_decomposed_accent_is_not_counted_as_a_composed_one() -> None:
+    # Qwen's own tokenizer composes it first, llama.cpp does not: the higher count is safe.
+    assert tokenizer("qwen3").count("é") == 1
+    assert tokenizer("qwen3").count("e\u0301") > 1
 
 
 @pytest.mark.parametrize("name", OPEN)

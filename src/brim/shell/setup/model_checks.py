@@ -162,7 +162,7 @@ def _check_window(name: str, model: ModelConfig, model_name: str, report: Server
 
 def _check_counting(model_name: str, report: ServerReport, wanted: str) -> Finding:
     from brim.tokens import counter_for, vocabulary_of
-    from brim.tokens.vocabularies import INSTALL, has_splintr
+    from brim.tokens.vocabularies import INSTALL, is_available
 
     vocabulary, is_own = vocabulary_of(model_name)
     counts = report.verdict is not None and report.verdict.state == "yes"
@@ -175,7 +175,7 @@ def _check_counting(model_name: str, report: ServerReport, wanted: str) -> Findi
         return "ok", f"exact, with {vocabulary}, {server}"
     doubt = counter_for(model_name).uncertainty
     message = f"an estimate with {vocabulary}, up to {doubt:.0%} off, {server}"
-    if counts or has_splintr():
+    if counts or is_available("llama3"):
         return "ok", message
     return "ok", message, f"{INSTALL} installs the tokenizers of open models"
 
