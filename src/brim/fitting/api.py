@@ -27,6 +27,7 @@ from brim.wire.formats import (
     to_plain_body,
 )
 from brim.wire.objects import is_array, to_list
+from brim.wire.prompt_counter import find_prompt_counter
 from brim.wire.template_counter import wrap_counter
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
 from brim.wire.template_source import find_rules
@@ -70,11 +71,14 @@ def count(
     *,
     model: str | None = None,
     tools: Tools | None = None,
+    template: str | None = None,
     tokenizer: Tokenizer | str | None = None,
 ) -> Count:
     """Return the tokens of a text, a conversation or a whole request body.
 
-    Without a model, the count is an estimate with o200k, the vocabulary of OpenAI's models.
+    Without a model, the count is an estimate with o200k, the vocabulary of OpenAI's models. With
+    the text or the path of the model's chat template, and its own vocabulary, chat messages and
+    tools are counted exactly.
     """
     if isinstance(text_or_messages, str):
         counter = counter_for(model, tokenizer=tokenizer)
@@ -83,10 +87,13 @@ def count(
             parts["tools"] = counter.tools(plain_tools(tools))
         return Count(parts, exact=not counter.uncertainty and not tools)
     body = _build_body(text_or_messages, model, tools)
-    counter = counter_for(body.get("model"), tokenizer=tokenizer)
     format = detect_format(body)
     check_fields(body, format)
     body = to_plain_body(body, format)
+    prompt = find_prompt_counter(template, body.get("model"), tokenizer)
+    if prompt is not None and format is CHAT and (tokens := prompt.count(body)) is not None:
+        return Count({"prompt": tokens}, exact=True)
+    counter = counter_for(body.get("model"), tokenizer=tokenizer)
     messages = read_messages(body, format)
     offered = read_tools(body)
     parts = {"framing": counter.overhead, "tools": counter.tools(offered)}
@@ -149,7 +156,9 @@ def fit(
         low_water_mark=low_water_mark,
         rolling=rolling,
     )
-    fitter = BodyFitter(counter, budget, chosen, prefix_cache, rules, _check_pins(pins), mask)
+    prompt = find_prompt_counter(template, body.get("model"), tokenizer)
+    pinned = _check_pins(pins)
+    fitter = BodyFitter(counter, budget, chosen, prefix_cache, rules, pinned, mask, prompt)
     return fitter.fit(body, format)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from brim.errors import MessageError
 from brim.fitting.budget import Budget
+from brim.fitting.flow import CountJob, plan_request, run_flow
 from brim.fitting.plan import Plan, Request
 from brim.fitting.planner import Planner
 from brim.fitting.policies import Policy
@@ -22,6 +23,7 @@ from brim.wire.body_reader import WrittenBody
 from brim.wire.formats import CHAT, BodyFormat, lower_reply_limit, read_tools, to_plain_body
 from brim.wire.objects import restore
 from brim.wire.openai_chat import find_origins
+from brim.wire.prompt_counter import PromptCounter
 from brim.wire.template_adapter import apply_template, match_origins
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
 
@@ -38,6 +40,8 @@ class BodyFitter:
     """The rules of the chat template for chat messages."""
     pins: frozenset[int] = frozenset()
     mask: str | None = None
+    prompt: PromptCounter | None = None
+    """Counts chat messages exactly; None: their counts are sums of their parts."""
     _keys: dict[str, ConversationKey] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -135,9 +139,16 @@ class ParsedBody(NamedTuple):
 
     def plan(self) -> Plan:
         """Return what to send; raise `ContextOverflowError` if nothing that may be sent fits."""
-        planner = self.conversation.planner
+        planner, prompt = self.conversation.planner, self.fitter.prompt
         planner.check_pins()
-        return planner.plan() if self.is_complete else planner.plan_relay()
+        if not self.is_complete:
+            return planner.plan_relay()
+        if prompt is None or self.format is not CHAT:
+            return planner.plan()
+        flow = plan_request(planner, self.apply_template, count="always", continues=False)
+        return run_flow(
+            flow, lambda job: prompt.count(job.body) if isinstance(job, CountJob) else None
+        )
 
     def plan_untrimmed(self) -> Plan | None:
         """Return a plan that sends everything; None if that does not fit or was trimmed before."""

@@ -14,6 +14,7 @@ from brim.models import catalog, pricing
 from brim.models.pricing import Price
 from brim.tokens import Counter, Tokenizer, counter_for
 from brim.tokens.counter import CalibratedCounter, RequestCounter
+from brim.wire.prompt_counter import PromptCounter, find_prompt_counter
 from brim.wire.template_counter import wrap_counter
 from brim.wire.template_rules import TemplateRules, rules_for
 from brim.wire.template_source import find_rules
@@ -93,6 +94,10 @@ class ModelProfile:
             uncertainty = known.uncertainty(counter.uncertainty)
             counter = CalibratedCounter(counter, known.ratio, known.density, uncertainty)
         return wrap_counter(counter, self.rules())
+
+    def prompt_counter(self) -> PromptCounter | None:
+        """Return the exact counter of requests, if the template's text was given."""
+        return find_prompt_counter(self.template, self.model, self.tokenizer)
 
     def budget(
         self, counter: Counter, least_reply: int = 0, reply_limit: int | None = None

@@ -25,7 +25,7 @@ from weakref import WeakSet
 from brim.errors import BudgetError, ContextLengthError, InputError, ProviderError
 from brim.fitting.api import Count
 from brim.fitting.api import count as count_offline
-from brim.fitting.flow import CountMode, Flow, SummaryJob
+from brim.fitting.flow import CountMode, Flow, Job, SummaryJob
 from brim.fitting.plan import Plan, Request, TextCount
 from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_error, is_free_of_charge, is_template_rejection
@@ -267,12 +267,18 @@ class AsyncClient:
             except StopIteration as done:
                 made: T = done.value
                 return made
-            if not isinstance(job, SummaryJob):
-                result = await self.counter.count(job.body)
-            elif session.summarize is None:
-                result = None
-            else:
-                result = await call_summarizer_async(session.summarize, job)
+            result = await self._run_job(job, session)
+
+    async def _run_job(self, job: Job, session: Session) -> object:
+        if isinstance(job, SummaryJob):
+            if session.summarize is None:
+                return None
+            return await call_summarizer_async(session.summarize, job)
+        tokens = await self.counter.count(job.body)
+        if tokens is None or isinstance(tokens, TextCount):
+            exact = get_driver(session).count_prompt(self.endpoint.format, job.body)
+            return tokens if exact is None else exact
+        return tokens
 
     async def _deliver(
         self,

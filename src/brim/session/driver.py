@@ -34,9 +34,10 @@ from brim.session.system_prompt import SystemPrompt
 from brim.tokens import Counter
 from brim.wire import openai_chat
 from brim.wire.body_parts import copy_input, copy_json
-from brim.wire.formats import FORMATS, FormatName, find_reply_limit
+from brim.wire.formats import CHAT, FORMATS, FormatName, find_reply_limit
 from brim.wire.notes import entry_mark, remove_copied_note
 from brim.wire.objects import plain_message
+from brim.wire.prompt_counter import PromptCounter
 from brim.wire.reply import Reply
 from brim.wire.template_trial import Feature, find_features
 
@@ -219,6 +220,8 @@ class SessionDriver:
         check_category(settings.category)
         if fixed := SESSION_FIELDS.intersection(settings.options):
             raise InputError(f"{', '.join(sorted(fixed))}: set by the session, not an option.")
+        if count == "off" and self._find_prompt_counter(settings.format) is not None:
+            count = "always"
         create_builder = partial(self._create_builder, settings)
         turns: Sequence[Mapping[str, Any]] = self.turns
         wanted = None if self.prompt.instructions else settings.short_view
@@ -243,6 +246,14 @@ class SessionDriver:
         self._log_request(self._pending)
         origins = () if wanted else builder.find_origins(plan)
         return Request(body, plan, builder.format.messages_key, origins)
+
+    def count_prompt(self, format: FormatName | None, body: Mapping[str, Any]) -> int | None:
+        """Return the tokens of a body with the model's own template and vocabulary, if given."""
+        counter = self._find_prompt_counter(format)
+        return None if counter is None else counter.count(body)
+
+    def _find_prompt_counter(self, format: FormatName | None) -> PromptCounter | None:
+        return self.profile.prompt_counter() if (format or self.format) == CHAT.name else None
 
     def _list_sent_turns(self) -> list[Turn]:
         """Return all turns but empty replies; those that are pinned by index are marked."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, TypedDict, Unpack, overload
 
 from brim.errors import InputError
@@ -279,7 +280,8 @@ class Session:
         exceed a spending cap.
         """
         settings = RequestSettings(system, short_view, category, format, options)
-        return run_with_summarizer(self._driver.plan_request(settings), self.summarize)
+        flow, driver = self._driver.plan_request(settings), self._driver
+        return run_with_summarizer(flow, self.summarize, partial(driver.count_prompt, format))
 
     @property
     def current_plan(self) -> Plan:

@@ -37,13 +37,17 @@ SUMMARY_INSTRUCTIONS: Final = (
 )
 
 
-def run_with_summarizer(flow: Flow[T], summarize: Summarizer | None) -> T:
-    """Run a flow without a server: only the summarizer answers its jobs."""
+def run_with_summarizer(
+    flow: Flow[T],
+    summarize: Summarizer | None,
+    count: Callable[[Mapping[str, Any]], int | None] | None = None,
+) -> T:
+    """Run a flow without a server: the summarizer answers its jobs, and `count` counts."""
 
     def answer(job: Job) -> object:
-        if summarize is None or not isinstance(job, SummaryJob):
-            return None
-        return call_summarizer(summarize, job)
+        if not isinstance(job, SummaryJob):
+            return None if count is None else count(job.body)
+        return None if summarize is None else call_summarizer(summarize, job)
 
     try:
         return run_flow(flow, answer)

@@ -259,6 +259,7 @@ def load_splintr(name: str) -> VocabularyTokenizer:
 def load_tokenizer_file(path: str) -> VocabularyTokenizer:
     """Load a `tokenizer.json`; the name contains a hash, so two versions of a file differ."""
     from hashlib import sha256
+    from pathlib import Path
 
     try:
         content = Path(path).expanduser().read_bytes()

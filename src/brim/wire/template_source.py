@@ -63,6 +63,17 @@ def read_template(given: str) -> str:
     return text
 
 
+def read_specials(given: str) -> tuple[str, ...]:
+    """Return the special tokens that a `tokenizer_config.json` lists; none of other templates."""
+    if not given.lower().endswith(".json"):
+        return ()
+    from pathlib import Path
+
+    config = json.loads(Path(given).expanduser().read_text(encoding="utf-8"))
+    added = config.get("added_tokens_decoder", {}).values()
+    return tuple(token["content"] for token in added if token.get("special"))
+
+
 def _read_text(path: Path) -> str | None:
     text = path.read_text(encoding="utf-8")
     if path.suffix.lower() != ".json":
