@@ -48,9 +48,9 @@ class Source:
 
 SOURCES: Final = (
     Source("llama-3.1-8b-instruct", "meta-llama-Llama-3.1-8B-Instruct", "llama-bpe"),
-    Source("qwen2.5-7b-instruct", "Qwen-Qwen2.5-7B-Instruct", "qwen2"),
-    Source("qwen3-0.6b", "Qwen-Qwen3-0.6B", "qwen2"),
-    Source("qwen3-coder-30b", "Qwen3-Coder", "qwen2"),
+    Source("qwen2.5-7b-instruct", "Qwen-Qwen2.5-7B-Instruct", "qwen3", "qwen2"),
+    Source("qwen3-0.6b", "Qwen-Qwen3-0.6B", "qwen3", "qwen2"),
+    Source("qwen3-coder-30b", "Qwen3-Coder", "qwen3", "qwen2"),
     Source("gemma-4-31b-it", "google-gemma-4-31B-it", "gemma-4"),
     Source("phi-3.5-mini-instruct", "microsoft-Phi-3.5-mini-instruct", "phi-3"),
     Source("qwen3.5-4b", "Qwen3.5-4B", "qwen3.5", "qwen35"),

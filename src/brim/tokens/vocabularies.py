@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 from math import ceil
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -166,6 +165,7 @@ class PackagedVocabulary(NamedTuple):
     def find_file(self) -> Path | None:
         """Return the path of the vocabulary; None if the package is not installed."""
         from importlib.util import find_spec
+        from pathlib import Path
 
         spec = find_spec(self.package)
         folders = (spec and spec.submodule_search_locations) or ()
