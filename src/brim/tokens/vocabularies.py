@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from brim.errors import UnknownTokenizerError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # importing either takes long
+    from pathlib import Path
+
     import tiktoken
 
 Encode = Callable[[str], list[int]]
