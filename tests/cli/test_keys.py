@@ -111,6 +111,25 @@ def test_revoked_keys_are_listed_only_on_request(office: Office) -> None:
     assert "There are no keys" in office.brim("keys").stdout
 
 
+# edit
+
+
+def test_a_key_expires_and_is_limited_to_models(office: Office) -> None:
+    key = office.key("guest", "--expires", "7d", "--model", "gpt-4o*", "--note", "for the demo")
+    assert key.rules.models == ("gpt-4o*",)
+    assert key.rules.expires is not None
+    assert 6.9 * 86_400 < key.rules.expires - key.created < 7.1 * 86_400
+    (line,) = office.brim("keys").stdout.splitlines()[1:]
+    assert "until 20" in line
+    assert "; models gpt-4o*; for the demo" in line
+    shown = office.brim("keys", "edit", "guest", "--expires", "2099-12-31", "--all-models")
+    assert shown.stdout == "guest: until 2099-12-31; for the demo.\n"
+    changed = office.brim("keys", "edit", key.id, "--expires", "never", "--note", "", "--json")
+    facts = json.loads(changed.stdout)
+    assert (facts["expires"], facts["models"], facts["note"]) == (None, [], "")
+    assert "rules" not in office.brim("keys").stdout
+
+
 # cap
 
 
@@ -177,6 +196,11 @@ def test_a_project_without_keys_causes_a_warning(office: Office) -> None:
         ("add ci --cap 5/day --cap 6/day", "$5/day and $6/day have the same unit"),
         ("add ci --operator --cap 5", "An operator key cannot send requests"),
         ("revoke bob", "No active key: bob"),
+        ("add ci --expires soon", "Invalid expiry: 'soon'"),
+        ("edit alice", "Give --expires"),
+        ("edit alice --model a --all-models", "not both"),
+        ("edit bob --note x", "No active key: bob"),
+        ("edit boss --note x", "boss is an operator key"),
         ("cap bob 5/day", "No active key: bob"),
         ("cap 5/day", "No active key: 5/day"),
         ("cap boss 5/day", "boss is an operator key"),

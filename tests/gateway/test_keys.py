@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from brim.errors import AccountStoreError, AccountStoreUnavailableError
 from brim.gateway import account_service as gateway_accounts
 from brim.gateway import auth as gateway_admission
 from brim.gateway.account_service import AccountService, requires_keys
+from brim.gateway.accounts.keys import KeyRules
 from brim.gateway.accounts.sqlite import store
 from brim.gateway.errors import GatewayError
 from brim.gateway.headers import read_headers
@@ -36,10 +38,12 @@ from tests.support.gateway.accounts import (
     anthropic_with,
     bearer_headers,
     create_secret,
+    gateway_with_upstream,
     ledger,
     openai_with,
     revoke,
     run_in_store,
+    say_hi,
     store_file,
     with_gateway,
 )
@@ -444,3 +448,40 @@ def test_concurrent_clients_are_distinguished_by_key(keyed: Running) -> None:
         assert set(pool.map(asks, [*secrets, *secrets])) == {200}
     wait_until(lambda: len(ledger()) == 16)
     assert Counter(row.key_name for row in ledger()) == dict.fromkeys(secrets, 2)
+
+
+# Rules
+
+
+def test_an_expired_key_is_rejected_also_while_it_is_cached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    end = time.time() + 3_600
+    secret = create_secret("anna", rules=KeyRules(expires=end))
+    with gateway_with_upstream() as (gateway, provider):
+        assert say_hi(gateway, secret).status_code == 200
+        monkeypatch.setattr(time, "time", lambda: end)
+        refused = say_hi(gateway, secret)
+        assert refused.status_code == 401
+        assert "expired at 20" in refused.json()["error"]["message"]
+        assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_key_can_be_limited_to_some_models(path: str) -> None:
+    secret = create_secret("anna", rules=KeyRules(models=("gpt-4o-mini", "claude-*")))
+    with gateway_with_upstream() as (gateway, provider):
+        for model, status in (
+            ("gpt-4o-mini", 200),
+            ("claude-sonnet-5", 200),
+            ("gpt-4o", 403),
+            ("gpt-4o-mini-2", 403),
+            ("GPT-4o-mini", 403),
+            ("", 403),
+            (None, 403),
+            (["claude-x"], 403),
+        ):
+            assert say_hi(gateway, secret, path, model=model).status_code == status, model
+        refused = say_hi(gateway, secret, path, model="gpt-4o").json()["error"]["message"]
+        assert "cannot use the model 'gpt-4o'. It can use gpt-4o-mini, claude-*." in refused
+        assert len(provider.requests) == 2

@@ -126,13 +126,13 @@ class AccountSnapshot:
         own = [key_scope(key.id) for key in self.active]
         return [*(scope for scope in own if self.caps_of(scope)), *self.shared]
 
-    def scope_of(self, name: str) -> str:
-        """Return the scope of the active key with this name or id."""
+    def find(self, name: str) -> ApiKey:
+        """Return the active client key with this name or id."""
         for key in self.active:
             if name in (key.name, key.id):
                 if key.is_operator:
                     raise InputError(f"{name} is an operator key, which cannot send requests.")
-                return key_scope(key.id)
+                return key
         raise no_active_key_error(name)
 
     def name_scope(self, scope: str) -> str:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from brim.cli.main import main
-from brim.cli.options import store_option, terminal_width
+from brim.cli.options import Command, store_option, terminal_width
 
 if TYPE_CHECKING:
     from brim.cli.accounts import AccountSnapshot, StoreLocation
     from brim.gateway.accounts.caps import Cap
-    from brim.gateway.accounts.keys import ApiKey
+    from brim.gateway.accounts.keys import ApiKey, KeyRules
     from brim.gateway.accounts.store import AccountStore, CapUsage
 
 
@@ -46,6 +48,27 @@ def keys(context: click.Context) -> None:
         context.invoke(list_)
 
 
+def rule_options(command: Command) -> Command:
+    """Add the options for what a key may do."""
+    for option in (
+        click.option("--note", metavar="TEXT", help="Your own words about the key."),
+        click.option(
+            "--model",
+            "models",
+            multiple=True,
+            metavar="PATTERN",
+            help="Model the key may use, such as 'gpt-4o*'; repeatable.  [default: all]",
+        ),
+        click.option(
+            "--expires",
+            metavar="WHEN",
+            help="End of the key: 12h, 30d, 2w, its last day (2026-12-31, in UTC), or never.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @keys.command()
 @click.argument("name")
 @click.option(
@@ -55,6 +78,7 @@ def keys(context: click.Context) -> None:
     "--cap", "caps", multiple=True, metavar="CAP", help="Spending cap, such as 5/day; repeatable."
 )
 @click.option("--operator", is_flag=True, help="Key for the dashboard and metrics only.")
+@rule_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only the key.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @store_option
@@ -63,6 +87,9 @@ def add(
     project: str,
     caps: Sequence[str],
     operator: bool,
+    expires: str | None,
+    models: Sequence[str],
+    note: str | None,
     quiet: bool,
     as_json: bool,
     store: str | None,
@@ -74,11 +101,12 @@ def add(
     \b
     brim keys add alice --cap 5/day
     KEY=$(brim keys add ci --project web --quiet)
+    brim keys add guest --cap 5 --expires 7d --model 'gpt-4o*'
     brim keys add boss --operator
     """
     from brim.cli.accounts import locate_store, parse_caps
     from brim.gateway.accounts.caps import key_scope
-    from brim.gateway.accounts.keys import create_key, hash_secret
+    from brim.gateway.accounts.keys import NO_RULES, create_key, hash_secret
     from brim.gateway.accounts.store import CapUsage
 
     if operator and (caps or project):
@@ -86,7 +114,8 @@ def add(
             "An operator key cannot send requests, so it takes no --cap and no --project."
         )
     own = parse_caps(caps)
-    key, secret = create_key(name, project, is_operator=operator)
+    rules = _change_rules(NO_RULES, expires, models, note)
+    key, secret = create_key(name, project, is_operator=operator, rules=rules)
     location = locate_store(store)
     location.write(lambda accounts: accounts.add_key(key, hash_secret(secret), own))
     if as_json:
@@ -153,12 +182,15 @@ def _format_table(
     from brim.tables import format_columns
 
     ended = ("revoked",) if with_ended else ()
-    cells = [("name", "id", "project", "made", *ended, "spent")]
+    limited = ("rules",) if any(map(_describe_rules, shown)) else ()
+    cells = [("name", "id", "project", "made", *ended, *limited, "spent")]
     for key in shown:
         revoked = (_format_day(key.revoked),) if with_ended else ()
         spent = format_caps(snapshot.caps_of(key_scope(key.id))) or "no cap"
         use = "operator" if key.is_operator else spent
-        cells.append((key.name, key.id, key.project, _format_day(key.created), *revoked, use))
+        rules = (_describe_rules(key),) if limited else ()
+        made = _format_day(key.created)
+        cells.append((key.name, key.id, key.project, made, *revoked, *rules, use))
     lines = format_columns(cells, terminal_width(sys.stdout), "<" * len(cells[0]))
     return [*lines, "", *_format_scopes(snapshot, snapshot.shared)] if snapshot.shared else lines
 
@@ -179,6 +211,49 @@ def revoke(name: str, as_json: bool, store: str | None) -> None:
         click.echo(json.dumps(_key_to_dict(ended, ()), indent=2))
     else:
         click.echo(f"Revoked {ended.name} ({ended.id}).")
+
+
+@keys.command()
+@click.argument("name")
+@rule_options
+@click.option("--all-models", is_flag=True, help="Allow all models.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@store_option
+def edit(
+    name: str,
+    expires: str | None,
+    models: Sequence[str],
+    note: str | None,
+    all_models: bool,
+    as_json: bool,
+    store: str | None,
+) -> None:
+    """Change when a key expires, which models it may use, or its note.
+
+    The secret stays the same. Gateways apply the change within seconds.
+
+    \b
+    brim keys edit guest --expires 30d
+    brim keys edit guest --model 'gpt-4o*' --model gpt-5-mini
+    brim keys edit guest --all-models --note 'summer interns'
+    """
+    from brim.cli.accounts import AccountSnapshot, locate_store
+
+    if all_models and models:
+        raise click.UsageError("Give --model or --all-models, not both.")
+    if expires is None and note is None and not (models or all_models):
+        raise click.UsageError("Give --expires, --model, --all-models or --note.")
+
+    async def update(accounts: AccountStore) -> ApiKey:
+        key = (await AccountSnapshot.of(accounts)).find(name)
+        rules = replace(key.rules, models=()) if all_models else key.rules
+        return await accounts.set_rules(key.id, _change_rules(rules, expires, models, note))
+
+    changed = locate_store(store).read(update)
+    if as_json:
+        click.echo(json.dumps(_key_to_dict(changed, ()), indent=2))
+    else:
+        click.echo(f"{changed.name}: {_describe_rules(changed) or 'no limits besides its caps'}.")
 
 
 @keys.command()
@@ -239,7 +314,7 @@ def _parse_scope(
     words: Sequence[str], project: str | None, all_keys: bool
 ) -> tuple[Callable[[AccountSnapshot], str] | None, Sequence[str]]:
     """Return a function that finds the scope, or None for all scopes, and the caps."""
-    from brim.gateway.accounts.caps import ALL, project_scope
+    from brim.gateway.accounts.caps import ALL, key_scope, project_scope
     from brim.gateway.accounts.keys import check_name
 
     if project is not None and all_keys:
@@ -249,10 +324,32 @@ def _parse_scope(
         return lambda _: project_scope(project), words
     if all_keys:
         return lambda _: ALL, words
-    return (lambda snapshot: snapshot.scope_of(words[0])) if words else None, words[1:]
+    return (lambda snapshot: key_scope(snapshot.find(words[0]).id)) if words else None, words[1:]
+
+
+def _change_rules(
+    rules: KeyRules, expires: str | None, models: Sequence[str], note: str | None
+) -> KeyRules:
+    """Return rules with those options that were given."""
+    from brim.gateway.accounts.keys import parse_expiry
+
+    if expires is not None:
+        rules = replace(rules, expires=parse_expiry(expires, time.time()))
+    if models:
+        rules = replace(rules, models=tuple(models))
+    return rules if note is None else replace(rules, note=note)
 
 
 # Output
+
+
+def _describe_rules(key: ApiKey) -> str:
+    rules, parts = key.rules, []
+    if rules.expires is not None:
+        parts.append(f"until {_format_day(rules.expires - 1)}")
+    if rules.models:
+        parts.append("models " + ", ".join(rules.models))
+    return "; ".join(parts + ([rules.note] if rules.note else []))
 
 
 def _format_scopes(snapshot: AccountSnapshot, scopes: Iterable[str]) -> list[str]:
@@ -290,6 +387,9 @@ def _key_to_dict(key: ApiKey, caps: Iterable[CapUsage]) -> dict[str, Any]:
         "operator": key.is_operator,
         "created": format_time(key.created),
         "revoked": None if key.revoked is None else format_time(key.revoked),
+        "expires": None if key.rules.expires is None else format_time(key.rules.expires),
+        "models": list(key.rules.models),
+        "note": key.rules.note,
         "caps": list(map(cap_to_dict, caps)),
     }
 

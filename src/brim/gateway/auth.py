@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from fnmatch import fnmatchcase
 from typing import Final
 
 from brim.errors import AccountStoreUnavailableError
@@ -63,6 +64,9 @@ class Authenticator:
             access = await self._look_up(hashed, access)
         if access is None:
             raise errors.invalid_key_error(INVALID_KEY_MESSAGE)
+        end = access.key.rules.expires
+        if end is not None and end <= time.time():
+            raise errors.expired_key_error(end)
         return access
 
     async def _look_up(self, hashed: str, cached: Access | None) -> Access | None:
@@ -78,6 +82,14 @@ class Authenticator:
         if len(self._cache) > MAX_CACHED_KEYS:
             self._cache.popitem(last=False)
         return access
+
+
+def check_model(access: Access, model: object) -> None:
+    """Raise `GatewayError` if a key is limited to other models."""
+    allowed = access.key.rules.models
+    name = model if isinstance(model, str) else ""
+    if allowed and not any(fnmatchcase(name, pattern) for pattern in allowed):
+        raise errors.model_not_allowed_error(name, allowed)
 
 
 def find_secret(headers: ClientHeaders) -> str | None:

@@ -16,6 +16,7 @@ from brim.errors import ProviderError
 from brim.fitting import feedback
 from brim.gateway import bodies, errors, headers
 from brim.gateway.accounts.reservations import Settlement
+from brim.gateway.auth import check_model
 from brim.gateway.billing import ChargeStatus, RequestBilling
 from brim.gateway.bodies import check_conversation, detect_format
 from brim.gateway.fit_request import ClientRequest
@@ -91,6 +92,8 @@ class CompletionHandler(RequestHandler):
         self.format = detect_format(self.format, body)
         record.format, record.streamed = self.format.name, bodies.is_stream(body)
         record.model = printable_name(body.get("model"))
+        if access is not None:
+            check_model(access, body.get("model"))
         check_conversation(self.format, body)
         request = ClientRequest(body, raw, self.format)
         return Forwarder(services, record, request, options, client_headers, self._billing)

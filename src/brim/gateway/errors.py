@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -145,6 +145,15 @@ def invalid_key_error(message: str) -> GatewayError:
     return GatewayError(401, "invalid_api_key", message, headers={"www-authenticate": "Bearer"})
 
 
+def expired_key_error(expires: float) -> GatewayError:
+    return invalid_key_error(f"This API key expired at {_format_minute(expires)}.")
+
+
+def model_not_allowed_error(model: str, allowed: Sequence[str]) -> GatewayError:
+    message = f"This key cannot use the model {model!r:.80}. It can use {', '.join(allowed)}."
+    return GatewayError(403, "model_not_allowed", message, param="model")
+
+
 def store_unavailable_error(
     message: str = STORE_UNAVAILABLE_MESSAGE, error: type[GatewayError] = GatewayError
 ) -> GatewayError:
@@ -168,7 +177,7 @@ def cap_error(reached: CapReached, amount: int, key: str) -> GatewayError:
         return GatewayError(429, "insufficient_quota", message, headers=headers)
     reset = "It does not reset."
     if reached.resets_at is not None:
-        reset = f"It resets at {datetime.fromtimestamp(reached.resets_at, UTC):%Y-%m-%d %H:%M} UTC."
+        reset = f"It resets at {_format_minute(reached.resets_at)}."
         headers["retry-after"] = str(max(1, round(reached.resets_at - time.time())))
     message = f"The {cap} cap of {owner} is reached: {amounts}. {reset}"
     return GatewayError(429, "insufficient_quota", message, headers=headers)
@@ -179,6 +188,10 @@ def _describe_scope(scope: str, key: str) -> str:
     if kind == "key":
         return f"key {key}"
     return f"project {name}" if kind == "project" else "this gateway"
+
+
+def _format_minute(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _format_amount(cap: Cap, amount: int) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from brim.errors import ProviderError
 from brim.gateway import bodies, headers
+from brim.gateway.auth import check_model
 from brim.gateway.errors import GatewayError
 from brim.gateway.forward import reject_redirect
 from brim.gateway.handler import RequestHandler, printable_name
@@ -61,6 +62,8 @@ class PassthroughHandler(RequestHandler):
             raise GatewayError(403, "uncounted_path", message)
         raw = await self._read_body()
         upstream = self._find_upstream(raw)
+        if access is not None:
+            check_model(access, self.record.model)
         connection = upstream.first_api.connection
         self._listen_soon()
         self._response = await self._open(upstream, connection, raw)

@@ -8,7 +8,15 @@ import pytest
 
 from brim.errors import InputError
 from brim.gateway.accounts.caps import ALL, MAX_AMOUNT, Cap, project_scope
-from brim.gateway.accounts.keys import Access, ApiKey, create_key, hash_secret
+from brim.gateway.accounts.keys import (
+    NO_RULES,
+    Access,
+    ApiKey,
+    KeyRules,
+    create_key,
+    hash_secret,
+    parse_expiry,
+)
 from brim.gateway.accounts.reservations import ReservationInvalid
 from brim.gateway.accounts.store import AccountStore
 from tests.support.accounts.reservations import (
@@ -31,6 +39,25 @@ async def test_a_key_is_found_by_the_hash_of_its_secret(blank: AccountStore) -> 
     assert await blank.access(hash_secret(secret)) == Access(key)
     assert await blank.access(hash_secret("another")) is None
     assert await blank.access(secret) is None
+
+
+RULES = KeyRules(expires=1_900_000_000.25, models=("gpt-4o*", "größer"), note="for ü")
+
+
+async def test_the_rules_of_a_key_are_stored_and_can_be_changed(blank: AccountStore) -> None:
+    ruled = replace(KEY, rules=RULES)
+    await blank.add_key(ruled, SECRET, [Cap(1)])
+    assert await blank.access(SECRET) == Access(ruled, ((OWN, Cap(1)),))
+    assert await blank.keys() == [ruled]
+    longer = replace(RULES, expires=None)
+    assert await blank.set_rules("anna", longer) == replace(KEY, rules=longer)
+    assert await blank.set_rules(KEY.id, NO_RULES) == KEY
+    assert await blank.keys() == [KEY]
+    await blank.set_rules("anna", RULES)
+    assert (await blank.revoke("anna")).rules == RULES
+    for name in ("anna", KEY.id, "nobody"):
+        with pytest.raises(InputError, match="No active key"):
+            await blank.set_rules(name, RULES)
 
 
 async def test_a_key_has_its_own_caps_and_those_of_its_project_and_of_all_keys(
@@ -123,3 +150,21 @@ async def test_setting_caps_replaces_all_caps_of_a_scope(blank: AccountStore) ->
     await blank.set_caps("all", [])
     await blank.set_caps("project:never", [])
     assert list(await blank.caps()) == ["project:blue"]
+
+
+# Expiry
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("12h", 43_200), ("30d", 2_592_000), ("2w", 1_209_600), ("1970-01-02", 172_800 - 1_000)],
+)
+def test_a_key_ends_after_a_duration_or_a_last_day(text: str, seconds: float) -> None:
+    assert parse_expiry(text, 1_000.0) == 1_000.0 + seconds
+    assert parse_expiry("never", 1_000.0) is None
+
+
+@pytest.mark.parametrize("text", ["", "30", "0d", "soon", "2026-13-01", "1970-01-01", "3 d"])
+def test_an_invalid_expiry_is_an_error(text: str) -> None:
+    with pytest.raises(InputError, match="Invalid expiry"):
+        parse_expiry(text, 2 * 86_400.0)

@@ -28,7 +28,7 @@ import openai
 from brim.config import Config, UpstreamConfig
 from brim.gateway.accounts import DEFAULT_FILE, create_store
 from brim.gateway.accounts.caps import Cap
-from brim.gateway.accounts.keys import create_key, hash_secret
+from brim.gateway.accounts.keys import NO_RULES, KeyRules, create_key, hash_secret
 from brim.gateway.accounts.reservations import LedgerRow
 from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Price
@@ -71,10 +71,15 @@ def run_in_store(work: Callable[[AccountStore], Awaitable[T]], at: str = "") -> 
 
 
 def create_secret(
-    name: str, *caps: str, project: str = "", is_operator: bool = False, at: str = ""
+    name: str,
+    *caps: str,
+    project: str = "",
+    is_operator: bool = False,
+    rules: KeyRules = NO_RULES,
+    at: str = "",
 ) -> str:
     """Create a key; return its secret."""
-    key, secret = create_key(name, project, is_operator=is_operator)
+    key, secret = create_key(name, project, is_operator=is_operator, rules=rules)
     limits = [Cap.parse(cap) for cap in caps]
     run_in_store(lambda store: store.add_key(key, hash_secret(secret), limits), at)
     return secret

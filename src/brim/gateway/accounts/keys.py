@@ -3,19 +3,58 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from datetime import date
 from typing import Any, Final
 
 from brim.errors import InputError
-from brim.gateway.accounts.caps import ALL, Cap, key_scope, load_caps, project_scope
+from brim.gateway.accounts.caps import (
+    ALL,
+    DAY_SECONDS,
+    Cap,
+    key_scope,
+    load_caps,
+    project_scope,
+    start_of_day,
+)
 
 KEY_PREFIX: Final = "brim-"
+_DURATION: Final = re.compile(r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[hdw])")
+_SECONDS: Final = {"h": 3_600, "d": DAY_SECONDS, "w": 7 * DAY_SECONDS}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRules:
+    """What a key may do, besides its caps. These can be changed."""
+
+    expires: float | None = None
+    """When the key ends, in seconds since 1970; None: never."""
+    models: tuple[str, ...] = ()
+    """Names and patterns of the models it may use; empty: all."""
+    note: str = ""
+    """The operator's own words about the key."""
+
+    def dump(self) -> str:
+        """Return the rules as the text that stores keep; empty if there are none."""
+        return "" if self == NO_RULES else json.dumps(astuple(self))
+
+    @classmethod
+    def load(cls, text: str | None) -> KeyRules:
+        """Return the rules in a text of `dump`."""
+        if not text:
+            return NO_RULES
+        expires, models, note = json.loads(text)
+        return cls(expires, tuple(models), note)
+
+
+NO_RULES: Final = KeyRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +68,19 @@ class ApiKey:
     """Whether it opens the dashboard instead of sending model requests."""
     created: float = 0.0
     revoked: float | None = None
+    rules: KeyRules = NO_RULES
+
+    @property
+    def columns(self) -> tuple[str, str, str, bool, float, float | None, str]:
+        """The fields as stores keep them."""
+        facts = (self.id, self.name, self.project, self.is_operator, self.created, self.revoked)
+        return (*facts, self.rules.dump())
 
     @classmethod
     def of(cls, columns: Sequence[Any]) -> ApiKey:
         """Return the key with these columns, in the order of the fields."""
-        id, name, project, is_operator, created, revoked = columns
-        return cls(id, name, project, bool(is_operator), created, revoked)
+        id, name, project, is_operator, created, revoked, rules = columns
+        return cls(id, name, project, bool(is_operator), created, revoked, KeyRules.load(rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +94,46 @@ class Access:
     @classmethod
     def of(cls, columns: Sequence[Any]) -> Access:
         """Return the access with the columns of a key, and the dumped caps of each scope."""
-        key = ApiKey.of(columns[:6])
+        key = ApiKey.of(columns[:7])
         scopes = (key_scope(key.id), project_scope(key.project), ALL)
-        lists = zip(scopes, columns[6:], strict=True)
+        lists = zip(scopes, columns[7:], strict=True)
         return cls(key, tuple((scope, cap) for scope, text in lists for cap in load_caps(text)))
 
     def has_cap_in(self, unit: str) -> bool:
         return any(cap.unit == unit for _, cap in self.caps)
 
 
-def create_key(name: str, project: str = "", *, is_operator: bool = False) -> tuple[ApiKey, str]:
+def create_key(
+    name: str, project: str = "", *, is_operator: bool = False, rules: KeyRules = NO_RULES
+) -> tuple[ApiKey, str]:
     """Return a new key and its secret, which cannot be retrieved later."""
     check_name("key", name)
     if project:
         check_name("project", project)
-    key = ApiKey(f"k_{secrets.token_hex(6)}", name, project, is_operator, time.time())
+    id = f"k_{secrets.token_hex(6)}"
+    key = ApiKey(id, name, project, is_operator, time.time(), rules=rules)
     return key, KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def parse_expiry(text: str, now: float) -> float | None:
+    """Return the end of a key: after `30d`, `12h` or `2w`, after a date, or None for `never`.
+
+    Raise `InputError` if it is none of these, or in the past.
+    """
+    if text == "never":
+        return None
+    if (match := _DURATION.fullmatch(text)) is not None:
+        return now + int(match["number"]) * _SECONDS[match["unit"]]
+    try:
+        end = start_of_day(date.fromisoformat(text)) + DAY_SECONDS
+    except ValueError:
+        raise InputError(
+            f"Invalid expiry: {text!r}. Write a duration (12h, 30d, 2w), the last day "
+            "(2026-12-31, in UTC), or never."
+        ) from None
+    if end <= now:
+        raise InputError(f"Invalid expiry: {text} is in the past.")
+    return end
 
 
 def check_name(what: str, name: str) -> None:

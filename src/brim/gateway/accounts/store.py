@@ -18,7 +18,7 @@ from brim.gateway.accounts.caps import (
     scope_parts,
     to_micro_dollars,
 )
-from brim.gateway.accounts.keys import Access, ApiKey
+from brim.gateway.accounts.keys import Access, ApiKey, KeyRules
 from brim.gateway.accounts.reservations import (
     CapCounter,
     GroupBy,
@@ -58,6 +58,9 @@ class AccountStore(Protocol):
 
     async def revoke(self, name: str) -> ApiKey:
         """Revoke a key by name or id. Raise `InputError` if no active key has it."""
+
+    async def set_rules(self, name: str, rules: KeyRules) -> ApiKey:
+        """Replace the rules of a key, by name or id. Raise `InputError` if no active key has it."""
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
         """Replace the caps of a scope; an empty list removes them."""

@@ -27,7 +27,8 @@ CREATE TABLE brim.keys (
     is_operator boolean NOT NULL,
     hashed text COLLATE "C" NOT NULL UNIQUE,
     created double precision NOT NULL,
-    revoked double precision
+    revoked double precision,
+    rules text NOT NULL
 );
 CREATE UNIQUE INDEX active_key_names ON brim.keys (name) WHERE revoked IS NULL;
 

@@ -7,12 +7,17 @@ The clock is the server's.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import astuple
 from datetime import date
 from typing import Final
 
 from brim.gateway.accounts.caps import ALL, Cap, dump_caps, key_scope, load_caps
-from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
+from brim.gateway.accounts.keys import (
+    Access,
+    ApiKey,
+    KeyRules,
+    duplicate_name_error,
+    no_active_key_error,
+)
 from brim.gateway.accounts.postgres.pool import REPORT_SECONDS, PostgresPool
 from brim.gateway.accounts.reservations import (
     CapCounter,
@@ -32,11 +37,11 @@ from brim.models.pricing import SpendingRow
 _BATCH: Final = 1_000
 """Leases that one sweep ends, and rows of the ledger that are read in one query."""
 
-_KEY: Final = "id, name, project, is_operator, created, revoked"
+_KEY: Final = "id, name, project, is_operator, created, revoked, rules"
 _ADD_KEY: Final = (
     f"WITH added AS (INSERT INTO brim.keys ({_KEY}, hashed) "
-    "VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING id), capped AS "
-    "(INSERT INTO brim.caps SELECT $8, $9::json FROM added WHERE $9::json IS NOT NULL) "
+    "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING id), capped AS "
+    "(INSERT INTO brim.caps SELECT $9, $10::json FROM added WHERE $10::json IS NOT NULL) "
     "SELECT id FROM added"
 )
 _ACCESS: Final = (
@@ -45,8 +50,8 @@ _ACCESS: Final = (
     f"(SELECT list FROM brim.caps WHERE scope = '{ALL}') "
     "FROM brim.keys WHERE hashed = $1 AND revoked IS NULL"
 )
-_REVOKE: Final = (
-    "UPDATE brim.keys SET revoked = extract(epoch FROM brim.clock()) "
+_UPDATE_KEY: Final = (
+    "UPDATE brim.keys SET {change} "
     "WHERE revoked IS NULL AND id = (SELECT id FROM brim.keys "
     "WHERE revoked IS NULL AND (name = $1 OR id = $1) ORDER BY name = $1 DESC LIMIT 1) "
     f"RETURNING {_KEY}"
@@ -100,7 +105,7 @@ class PostgresAccountStore:
     # Keys and caps
 
     async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
-        columns = (*astuple(key), hashed, key_scope(key.id), dump_caps(caps) if caps else None)
+        columns = (*key.columns, hashed, key_scope(key.id), dump_caps(caps) if caps else None)
         if await self._pool.fetch_value(_ADD_KEY, *columns) is None:
             raise duplicate_name_error(key.name)
 
@@ -113,7 +118,14 @@ class PostgresAccountStore:
         return None if row is None else Access.of(row)
 
     async def revoke(self, name: str) -> ApiKey:
-        row = await self._pool.fetch_row(_REVOKE, name)
+        return await self._update_key("revoked = extract(epoch FROM brim.clock())", name)
+
+    async def set_rules(self, name: str, rules: KeyRules) -> ApiKey:
+        return await self._update_key("rules = $2", name, rules.dump())
+
+    async def _update_key(self, change: str, name: str, *values: object) -> ApiKey:
+        statement = _UPDATE_KEY.replace("{change}", change)
+        row = await self._pool.fetch_row(statement, name, *values)
         if row is None:
             raise no_active_key_error(name)
         return ApiKey.of(row)

@@ -15,14 +15,19 @@ import json
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import astuple
 from datetime import date
 from operator import add
 from typing import Any, Final, cast
 
 from brim.errors import AccountStoreError
 from brim.gateway.accounts.caps import Cap, Unit, counter_name, dump_caps, load_caps
-from brim.gateway.accounts.keys import Access, ApiKey, duplicate_name_error, no_active_key_error
+from brim.gateway.accounts.keys import (
+    Access,
+    ApiKey,
+    KeyRules,
+    duplicate_name_error,
+    no_active_key_error,
+)
 from brim.gateway.accounts.redis.script_runner import ScriptRunner
 from brim.gateway.accounts.reservations import (
     CapCounter,
@@ -73,8 +78,8 @@ class RedisAccountStore:
     async def add_key(self, key: ApiKey, hashed: str, caps: Sequence[Cap] = ()) -> None:
         # The last value distinguishes a retry from a second call.
         facts = [key.name, key.project, key.is_operator, key.created, secrets.token_hex(8)]
-        held = dump_caps(caps) if caps else ""
-        if not await self._run("add_key", key.id, key.name, hashed, json.dumps(facts), held):
+        texts = (dump_caps(caps) if caps else "", key.rules.dump())
+        if not await self._run("add_key", key.id, key.name, hashed, json.dumps(facts), *texts):
             raise duplicate_name_error(key.name)
 
     async def keys(self) -> list[ApiKey]:
@@ -85,12 +90,18 @@ class RedisAccountStore:
         found = await self._run("access", hashed)
         if found is None:
             return None
-        id, facts, *caps = found
-        return Access.of((*astuple(_to_key(id, facts)), *caps))
+        id, facts, rules, *caps = found
+        return Access.of((*_to_key(id, facts, rules).columns, *caps))
 
     async def revoke(self, name: str) -> ApiKey:
+        return await self._update_key("revoke", name, secrets.token_hex(8))
+
+    async def set_rules(self, name: str, rules: KeyRules) -> ApiKey:
+        return await self._update_key("set_rules", name, rules.dump())
+
+    async def _update_key(self, script: str, name: str, value: str) -> ApiKey:
         id = await self._ask("HGET", "names", name) or name
-        found = await self._run("revoke", id, secrets.token_hex(8))
+        found = await self._run(script, id, value)
         if found is None:
             raise no_active_key_error(name)
         return _to_key(*found)
@@ -243,10 +254,10 @@ def _dump_list(names: Iterable[str]) -> str:
 # Results of scripts
 
 
-def _to_key(id: str, facts: str, revoked: str | None = None) -> ApiKey:
+def _to_key(id: str, facts: str, rules: str | None, revoked: str | None = None) -> ApiKey:
     name, project, is_operator, created, _ = json.loads(facts)
     ended = None if revoked is None else float(revoked.split()[0])
-    return ApiKey(id, name, project, is_operator, created, ended)
+    return ApiKey(id, name, project, is_operator, created, ended, KeyRules.load(rules))
 
 
 def _to_counter(period: str, field: str, text: str) -> CapCounter:

@@ -11,7 +11,8 @@ CREATE TABLE keys (
     operator INTEGER NOT NULL,
     hash TEXT NOT NULL UNIQUE,
     created REAL NOT NULL,
-    revoked REAL
+    revoked REAL,
+    rules TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX active_keys ON keys (name) WHERE revoked IS NULL;
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError
 from brim.gateway.accounts.caps import ALL, Cap, current_periods, load_caps, start_of_day
-from brim.gateway.accounts.keys import Access, ApiKey
+from brim.gateway.accounts.keys import Access, ApiKey, KeyRules
 from brim.gateway.accounts.reservations import (
     CapCounter,
     GroupBy,
@@ -116,6 +116,9 @@ class SqliteAccountStore:
 
     async def revoke(self, name: str) -> ApiKey:
         return await self._write(steps.revoke, name)
+
+    async def set_rules(self, name: str, rules: KeyRules) -> ApiKey:
+        return await self._write(steps.set_rules, name, rules)
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
         await self._write(steps.set_caps, scope, caps)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import astuple
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -30,7 +29,7 @@ from brim.gateway.accounts.caps import (
     scope_parts,
     start_of_day,
 )
-from brim.gateway.accounts.keys import ApiKey, duplicate_name_error, no_active_key_error
+from brim.gateway.accounts.keys import ApiKey, KeyRules, duplicate_name_error, no_active_key_error
 from brim.gateway.accounts.reservations import (
     CapReached,
     Rejection,
@@ -44,12 +43,12 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     partial(run_script, package="brim.gateway.accounts.sqlite", file="schema_1.sql"),
 )
 
-KEY_COLUMNS: Final = "id, name, project, operator, created, revoked"
+KEY_COLUMNS: Final = "id, name, project, operator, created, revoked, rules"
 _INSERT_KEY: Final = (
-    f"INSERT OR IGNORE INTO keys ({KEY_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    f"INSERT OR IGNORE INTO keys ({KEY_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_REVOKE: Final = (
-    "UPDATE keys SET revoked = ?2 WHERE id = (SELECT id FROM keys "
+_UPDATE_KEY: Final = (
+    "UPDATE keys SET {column} = ?2 WHERE id = (SELECT id FROM keys "
     "WHERE (name = ?1 OR id = ?1) AND revoked IS NULL ORDER BY name <> ?1 LIMIT 1) "
     f"RETURNING {KEY_COLUMNS}"
 )
@@ -140,14 +139,22 @@ class CounterChanges:
 def add_key(
     base: sqlite3.Connection, now: float, key: ApiKey, hashed: str, caps: Sequence[Cap]
 ) -> None:
-    if not base.execute(_INSERT_KEY, (*astuple(key), hashed)).rowcount:
+    if not base.execute(_INSERT_KEY, (*key.columns, hashed)).rowcount:
         raise duplicate_name_error(key.name)
     if caps:
         set_caps(base, now, key_scope(key.id), caps)
 
 
 def revoke(base: sqlite3.Connection, now: float, name: str) -> ApiKey:
-    found = base.execute(_REVOKE, (name, now)).fetchall()
+    return _update_key(base, name, "revoked", now)
+
+
+def set_rules(base: sqlite3.Connection, _: float, name: str, rules: KeyRules) -> ApiKey:
+    return _update_key(base, name, "rules", rules.dump())
+
+
+def _update_key(base: sqlite3.Connection, name: str, column: str, value: object) -> ApiKey:
+    found = base.execute(_UPDATE_KEY.replace("{column}", column), (name, value)).fetchall()
     if not found:
         raise no_active_key_error(name)
     return ApiKey.of(found[0])

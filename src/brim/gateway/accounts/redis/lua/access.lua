@@ -8,4 +8,4 @@ local project = cjson.decode(key)[2]
 local function caps(scope)
   return redis.call('HGET', at('caps'), scope)
 end
-return { id, key, caps('key:' .. id), project ~= '' and caps('project:' .. project), caps('all') }
+return { id, key, redis.call('HGET', at('rules'), id), caps('key:' .. id), project ~= '' and caps('project:' .. project), caps('all') }

@@ -1,7 +1,7 @@
 -- Functions that all scripts share. A script is this file followed by the file of one operation, run
 -- atomically.
 --
---   keys secrets names revoked caps         keys and caps
+--   keys secrets names revoked rules caps   keys, their rules, and caps
 --   leases expiry                           reservations in flight, and when their leases expire
 --   days rows:DAY                           the ledger: ended reservations by the day they were made
 --   presumed                                the days of rows that a late settlement may still correct

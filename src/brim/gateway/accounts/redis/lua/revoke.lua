@@ -10,4 +10,4 @@ if not is_retry then
   redis.call('HDEL', at('names'), cjson.decode(key)[1])
   redis.call('HSET', at('revoked'), id, revoked)
 end
-return { id, key, revoked }
+return { id, key, redis.call('HGET', at('rules'), id), revoked }
