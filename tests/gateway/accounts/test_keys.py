@@ -55,7 +55,7 @@ async def test_the_rules_of_a_key_are_stored_and_can_be_changed(blank: AccountSt
     assert await blank.keys() == [KEY]
     await blank.set_rules("anna", RULES)
     assert (await blank.revoke("anna")).rules == RULES
-    for name in ("anna", KEY.id, "nobody"):
+    for name in ("anna", KEY.id, "ben"):
         with pytest.raises(InputError, match="No active key"):
             await blank.set_rules(name, RULES)
 
