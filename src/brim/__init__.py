@@ -3,6 +3,7 @@
 count    count the tokens of a text, a conversation or a request body
 fit      make a conversation fit, with a plan that explains what was trimmed
 Session  a conversation that grows turn by turn, with its cost
+wrap     makes an OpenAI or Anthropic client fit every request
 Client   sends sessions to a model server; AsyncClient does so in an event loop
 """
 
@@ -38,6 +39,7 @@ from brim.tokens import Counter, Tokenizer
 if _typing.TYPE_CHECKING:
     from brim.fitting.passes import Pass
     from brim.fitting.policies import Policy, PolicyName, RollingSettings
+    from brim.integrations.client import wrap
     from brim.models.pricing import Price, Usage
     from brim.providers.client import AsyncClient, Client, Stream
     from brim.providers.local import LocalServer
@@ -100,6 +102,7 @@ __all__ = [
     "Usage",
     "count",
     "fit",
+    "wrap",
 ]
 
 # Imported on first use, because `import brim` must stay light.
@@ -123,6 +126,7 @@ _LAZY = {
     "Stream": "brim.providers.client",
     "Summarizer": "brim.session.summaries",
     "Usage": "brim.models.pricing",
+    "wrap": "brim.integrations.client",
 }
 
 

@@ -1,0 +1,97 @@
+"""Fitting the bodies that a client sends, with the limits that its servers report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypedDict, Unpack
+
+from brim.errors import ContextOverflowError, Overflow
+from brim.fitting.api import prefix_cache
+from brim.fitting.feedback import evaluate_rejection
+from brim.fitting.fitter import Fitter
+from brim.fitting.flow import Measurement, plan_request, run_flow
+from brim.fitting.passes import Pass
+from brim.fitting.plan import Plan, Request
+from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
+from brim.fitting.profile import ModelProfile
+from brim.tokens import Tokenizer
+from brim.wire.formats import CHAT, BodyFormat, find_reply_limit, min_reply_tokens
+from brim.wire.template_rules import PERMISSIVE
+
+
+class FitSettings(TypedDict, total=False):
+    """The options of `brim.fit` that hold for all requests of a client or a framework."""
+
+    window: int | None
+    reply: int | None
+    margin: int | None
+    policy: PolicyName | Policy | list[Pass]
+    keep_recent: int | None
+    max_turns: int | None
+    token_budget: int | None
+    low_water_mark: float | None
+    rolling: RollingSettings | None
+    mask: str | None
+    template: str | None
+    tokenizer: Tokenizer | str | None
+
+
+class BodyFitter:
+    """Fits request bodies, and remembers for each model what context-length errors showed."""
+
+    def __init__(self, **settings: Unpack[FitSettings]) -> None:
+        rest: dict[str, Any] = dict(settings)
+        names = ("window", "reply", "margin", "tokenizer", "template")
+        given = {name: rest.pop(name) for name in names if name in rest}
+        self._profile = ModelProfile(trial=PERMISSIVE, **given)
+        self._mask = rest.pop("mask", None)
+        self._policy = resolve_policy(rest.pop("policy", "steady"), **rest)
+        self._profiles: dict[str | None, ModelProfile] = {}
+
+    def fit(self, body: Mapping[str, Any], format: BodyFormat) -> Request:
+        """Return the request that fits; raise `ContextOverflowError` if none does."""
+        return self._create_fitter(body, format).fit(body, format)
+
+    def shrink(
+        self, body: Mapping[str, Any], format: BodyFormat, rejected: Plan, overflow: Overflow
+    ) -> Request | None:
+        """Return a smaller request after a context-length error; None if there is none."""
+        if not format.is_fittable(body):
+            return None
+        profile, measurement = evaluate_rejection(rejected, overflow, self._find_profile(body))
+        self._profiles[body.get("model")] = profile
+        try:
+            request = self._refit(body, format, measurement)
+        except ContextOverflowError:
+            return None
+        return None if request.plan.tokens >= rejected.tokens else request
+
+    def _refit(
+        self, body: Mapping[str, Any], format: BodyFormat, measurement: Measurement
+    ) -> Request:
+        with self._create_fitter(body, format).parse(body, format) as parsed:
+            flow = plan_request(
+                parsed.planner, parsed.apply_template, measurement=measurement, continues=False
+            )
+            plan = run_flow(flow, lambda _: None)
+            if not plan.fits:  # by an estimate with a margin, which the measurement replaces
+                plan = replace(plan, calibrated_tokens=round(plan.tokens * measurement.ratio))
+            return parsed.build_request(plan)
+
+    def record_accepted(self, body: Mapping[str, Any], plan: Plan) -> None:
+        """Record that a server accepted a request, which disproves a smaller limit."""
+        if (known := self._profiles.get(body.get("model"))) is not None:
+            self._profiles[body.get("model")] = known.with_accepted(plan.size)
+
+    def _find_profile(self, body: Mapping[str, Any]) -> ModelProfile:
+        model = body.get("model")
+        return self._profiles.get(model) or replace(self._profile, model=model)
+
+    def _create_fitter(self, body: Mapping[str, Any], format: BodyFormat) -> Fitter:
+        profile = self._find_profile(body)
+        counter = profile.counter()
+        limit = find_reply_limit(body, format)
+        budget = profile.budget(counter, min_reply_tokens(body), limit)
+        rules = profile.rules() if format is CHAT else PERMISSIVE
+        return Fitter(counter, budget, self._policy, prefix_cache, rules, mask=self._mask)
