@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import is_not
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Unpack, cast
 
 from brim.batch.shapes import (
     BODY_COLUMNS,
@@ -24,42 +24,20 @@ from brim.batch.shapes import (
 )
 from brim.batch.tables import Batch, count_rows, read_columns, write_columns
 from brim.errors import BudgetError, ContextOverflowError, InputError, UnknownTokenizerError
-from brim.fitting.api import count, fit
+from brim.fitting.api import FitOptions, count, fit
 from brim.fitting.plan import get_overflow_plan
 from brim.fitting.policies import resolve_policy
 from brim.tokens import counter_for
 from brim.wire.template_source import find_rules
 
 if TYPE_CHECKING:
-    from brim.fitting.passes import Pass
     from brim.fitting.plan import Plan
-    from brim.fitting.policies import Policy, PolicyName, RollingSettings
     from brim.tokens import Tokenizer
 
 OnError = Literal["column", "raise"]
 ERROR: Final = "brim_error"
 """The column with the reason why a row was not fitted; empty for other rows."""
 TOKENS: Final = "brim_tokens"
-
-
-class FitOptions(TypedDict, total=False):
-    """The options of `brim.fit`."""
-
-    model: str | None
-    window: int | None
-    reply: int | None
-    margin: int | None
-    tools: Sequence[Mapping[str, object]] | None
-    policy: PolicyName | Policy | Sequence[Pass]
-    keep_recent: int | None
-    pins: Iterable[int]
-    max_turns: int | None
-    token_budget: int | None
-    low_water_mark: float | None
-    rolling: RollingSettings | None
-    mask: str | None
-    template: str | None
-    tokenizer: Tokenizer | str | None
 
 
 class FitterOptions(FitOptions, total=False):

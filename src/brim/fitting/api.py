@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypedDict
 
 from brim.errors import InputError
 from brim.fitting.budget import compute_budget
@@ -43,6 +43,32 @@ Messages: TypeAlias = Sequence[object] | Iterator[object] | Array
 """Chat messages, Anthropic messages or items of responses: dicts or objects of an SDK."""
 Tools: TypeAlias = Sequence[object]
 """Tool definitions: dicts or objects."""
+
+
+class FitSettings(TypedDict, total=False):
+    """The options of `brim.fit` that may hold for many conversations."""
+
+    window: int | None
+    reply: int | None
+    margin: int | None
+    policy: PolicyName | Policy | Sequence[Pass]
+    keep_recent: int | None
+    max_turns: int | None
+    token_budget: int | None
+    low_water_mark: float | None
+    rolling: RollingSettings | None
+    mask: str | None
+    template: str | None
+    tokenizer: Tokenizer | str | None
+
+
+class FitOptions(FitSettings, total=False):
+    """The options of `brim.fit`."""
+
+    model: str | None
+    tools: Tools | None
+    pins: Iterable[int]
+
 
 prefix_cache = PrefixCache()
 """The last conversations of `fit`. `brim.fitting.api.prefix_cache.clear()` empties it."""

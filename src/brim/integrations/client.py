@@ -20,8 +20,9 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar, Unpack
 
 from brim.errors import InputError
+from brim.fitting.api import FitSettings
 from brim.fitting.plan import Plan, Request
-from brim.integrations.body_fitter import BodyFitter, FitSettings
+from brim.integrations.client_fitter import ClientFitter
 from brim.wire.formats import FORMATS, FORMATS_BY_PATH, BodyFormat
 from brim.wire.overflow import parse_overflow
 
@@ -70,7 +71,7 @@ def wrap(
             f"The client is not one of openai or anthropic: {type(client).__name__}. "
             "Use brim.fit, or a module of brim.integrations."
         )
-    sender = _Sender(BodyFitter(**settings), sys.modules[package], on_plan)
+    sender = _Sender(ClientFitter(**settings), sys.modules[package], on_plan)
     wrapped = copy.copy(client)
     wrapped.__class__ = _create_class(type(client), sender)
     renewed: C = wrapped.copy()  # type: ignore[attr-defined]  # without the resources of `client`
@@ -86,7 +87,7 @@ class _Sender:
 
     def __init__(
         self,
-        fitter: BodyFitter,
+        fitter: ClientFitter,
         sdk: Any,
         on_plan: Callable[[Plan], object] | None,
     ) -> None:

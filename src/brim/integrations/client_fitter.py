@@ -4,40 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from brim.errors import ContextOverflowError, Overflow
-from brim.fitting.api import prefix_cache
+from brim.fitting.api import FitSettings, prefix_cache
 from brim.fitting.feedback import evaluate_rejection
-from brim.fitting.fitter import Fitter
+from brim.fitting.fitter import BodyFitter
 from brim.fitting.flow import Measurement, plan_request, run_flow
-from brim.fitting.passes import Pass
 from brim.fitting.plan import Plan, Request
-from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
+from brim.fitting.policies import resolve_policy
 from brim.fitting.profile import ModelProfile
-from brim.tokens import Tokenizer
 from brim.wire.formats import CHAT, BodyFormat, find_reply_limit, min_reply_tokens
 from brim.wire.template_rules import PERMISSIVE
 
 
-class FitSettings(TypedDict, total=False):
-    """The options of `brim.fit` that hold for all requests of a client or a framework."""
-
-    window: int | None
-    reply: int | None
-    margin: int | None
-    policy: PolicyName | Policy | list[Pass]
-    keep_recent: int | None
-    max_turns: int | None
-    token_budget: int | None
-    low_water_mark: float | None
-    rolling: RollingSettings | None
-    mask: str | None
-    template: str | None
-    tokenizer: Tokenizer | str | None
-
-
-class BodyFitter:
+class ClientFitter:
     """Fits request bodies, and remembers for each model what context-length errors showed."""
 
     def __init__(self, **settings: Unpack[FitSettings]) -> None:
@@ -88,10 +69,10 @@ class BodyFitter:
         model = body.get("model")
         return self._profiles.get(model) or replace(self._profile, model=model)
 
-    def _create_fitter(self, body: Mapping[str, Any], format: BodyFormat) -> Fitter:
+    def _create_fitter(self, body: Mapping[str, Any], format: BodyFormat) -> BodyFitter:
         profile = self._find_profile(body)
         counter = profile.counter()
         limit = find_reply_limit(body, format)
         budget = profile.budget(counter, min_reply_tokens(body), limit)
         rules = profile.rules() if format is CHAT else PERMISSIVE
-        return Fitter(counter, budget, self._policy, prefix_cache, rules, mask=self._mask)
+        return BodyFitter(counter, budget, self._policy, prefix_cache, rules, mask=self._mask)
