@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from brim.cli.options import load_config
 from brim.errors import BrimError, InputError
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, scope_parts, to_dollars
-from brim.gateway.accounts.keys import no_active_key_error
-from brim.gateway.accounts.store import read_cap_usage
+from brim.gateway.accounts.keys import ApiKey, no_active_key_error
+from brim.gateway.accounts.store import AccountStore, CapUsage, read_cap_usage
 from brim.models.pricing import format_dollars
 
 if TYPE_CHECKING:
     from brim.config import Config
-    from brim.gateway.accounts.keys import ApiKey
-    from brim.gateway.accounts.store import AccountStore, CapUsage
     from brim.shell.setup import CheckResult
 
 Result = TypeVar("Result")

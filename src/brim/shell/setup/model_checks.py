@@ -19,14 +19,17 @@ from brim.errors import (
     ProviderTimeoutError,
 )
 from brim.fitting.profile import ModelProfile, PriceBasis
+from brim.models import catalog, pricing
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_counter import CountStates, CountSupport, ServerCounter
-from brim.providers.server_info import ProfileSource, ServerInfo, ServerKind, find_price_basis
+from brim.providers.server_info import ProfileSource, ServerInfo, Window, find_price_basis
 from brim.providers.sync import Portal
 from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport
 from brim.shell.setup import CheckResult, CheckState, Finding
 from brim.storage.calibration_store import CalibrationStore
+from brim.tokens import counter_for, vocabulary_of
+from brim.tokens.vocabularies import INSTALL, is_available
 from brim.wire.formats import FORMATS
 from brim.wire.template_rules import describe_rules
 from brim.wire.template_trial import ALL_FEATURES
@@ -38,9 +41,7 @@ class ServerReport:
 
     error: str | None = None
     models: tuple[str, ...] = ()
-    window: int | None = None
-    source: str = ""
-    kind: ServerKind = "unknown"
+    window: Window = field(default_factory=lambda: Window(None, ""))
     verdict: CountSupport | None = None
     profile: ModelProfile = field(default_factory=ModelProfile)
     """The model with the rules of its chat template."""
@@ -82,9 +83,8 @@ def check_model(
         if report.profile.trial is None and rules.free:
             known = "unknown: the server does not render; requests are sent as they are"
         yield CheckResult("template", "ok", known)
-    yield CheckResult(
-        "price", *_check_price(name, model, model_name, find_price_basis(report.kind, endpoint))
-    )
+    basis = find_price_basis(report.window.kind, endpoint)
+    yield CheckResult("price", *_check_price(name, model, model_name, basis))
 
 
 async def _query_server(
@@ -107,27 +107,21 @@ async def _query_server(
         smallest = [{"role": "user", "content": "hello"}]
         await counter.count(FORMATS[endpoint.format].build(smallest, model=model_name, reply=1))
         templates = TemplateFinder(ProfileSource(server, CalibrationStore()))
-        return ServerReport(
-            None,
-            tuple(models),
-            window.tokens,
-            window.source,
-            window.kind,
-            counter.support(model_name),
-            await templates.complete(profile, window, ALL_FEATURES),
-        )
+        profile = await templates.complete(profile, window, ALL_FEATURES)
+        return ServerReport(None, tuple(models), window, counter.support(model_name), profile)
 
 
 def _check_server(name: str, report: ServerReport, endpoint: Endpoint, model_name: str) -> Finding:
     if report.error is not None:
         return "bad", report.error, f"models.{name}.endpoint is {endpoint}"
-    what = "" if report.kind == "unknown" else f", {report.kind}"
+    kind = report.window.kind
+    what = "" if kind == "unknown" else f", {kind}"
     answers = f"{endpoint.host} responds{what}"
     if not report.models:
         return "ok", f"{answers}; it does not list its models"
     if any(_is_same_model(model_name, offered) for offered in report.models):
         return "ok", f"{answers}, and offers {model_name}"
-    if report.kind == "llama.cpp" and len(report.models) == 1:
+    if kind == "llama.cpp" and len(report.models) == 1:
         return "ok", f"{answers}, and serves {report.models[0]} under any name"
     few = ", ".join(report.models[:5]) + (", …" if len(report.models) > 5 else "")
     return "bad", f"{answers}, but does not offer {model_name}", f"it offers {few}"
@@ -140,30 +134,23 @@ def _is_same_model(one: str, other: str) -> bool:
 
 
 def _check_window(name: str, model: ModelConfig, model_name: str, report: ServerReport) -> Finding:
-    from brim.models import catalog
-
     advice = f"set models.{name}.window"
-    known = catalog.model(model_name)
+    known, reported = catalog.model(model_name), report.window.tokens
     if model.window is not None:
-        if report.window is not None and report.window < model.window:
-            message = (
-                f"{model.window:,} tokens are configured, but the server has {report.window:,}"
-            )
-            return "warn", message, f"{advice} = {report.window}, or remove it"
+        if reported is not None and reported < model.window:
+            message = f"{model.window:,} tokens are configured, but the server has {reported:,}"
+            return "warn", message, f"{advice} = {reported}, or remove it"
         return "ok", f"{model.window:,} tokens, from the configuration"
-    if report.window is not None:
-        return "ok", f"{report.window:,} tokens, from the server ({report.source})"
+    if reported is not None:
+        return "ok", f"{reported:,} tokens, from the server ({report.window.source})"
     if known is not None and known.context is not None:
         return "ok", f"{known.context:,} tokens, from the catalog"
     if report.error is not None:
         return "warn", "unknown while the server does not respond", advice
-    return "bad", f"unknown: {report.source}", advice
+    return "bad", f"unknown: {report.window.source}", advice
 
 
 def _check_counting(model_name: str, report: ServerReport, wanted: str) -> Finding:
-    from brim.tokens import counter_for, vocabulary_of
-    from brim.tokens.vocabularies import INSTALL, is_available
-
     vocabulary, is_own = vocabulary_of(model_name)
     counts = report.verdict is not None and report.verdict.state == "yes"
     server = "and the server counts" if counts else "and the server does not count"
@@ -181,8 +168,6 @@ def _check_counting(model_name: str, report: ServerReport, wanted: str) -> Findi
 
 
 def _check_price(name: str, model: ModelConfig, model_name: str, basis: PriceBasis) -> Finding:
-    from brim.models import pricing
-
     if model.price is not None:
         return "ok", "from the configuration"
     if basis == "free":
