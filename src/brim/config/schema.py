@@ -36,9 +36,9 @@ from brim.config.value_types import (
     VariableName,
     one_of,
 )
+from brim.fitting.policies import RollingSettings
 from brim.models.pricing import Price
 from brim.wire.formats import FormatName
-from brim.wire.notes import MASK
 
 HOST_FORMATS: Final[Mapping[str, tuple[FormatName, ...]]] = {
     "api.openai.com": ("openai", "responses"),
@@ -73,17 +73,6 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class RollingConfig:
-    """The numbers of the policy `rolling`."""
-
-    max_age: NonNegativeInt = 5
-    max_output: NonNegativeInt = 2_000
-    small_output: NonNegativeInt = 100
-    keep_errors: bool = True
-    placeholder: str = MASK
-
-
-@dataclass(frozen=True, slots=True)
 class ContextConfig:
     """How conversations are fitted into the context window."""
 
@@ -92,7 +81,7 @@ class ContextConfig:
     max_turns: PositiveInt | None = None
     token_budget: PositiveInt | None = None
     keep_recent: NonNegativeInt | None = None
-    rolling: RollingConfig = RollingConfig()
+    rolling: RollingSettings = field(default_factory=RollingSettings)
 
 
 @dataclass(frozen=True, slots=True)

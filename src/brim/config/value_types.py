@@ -171,6 +171,7 @@ SandboxUse = Literal["auto", "required", "off"]
 
 PLAIN: Final[Mapping[type, Callable[[object], object]]] = {
     str: _read_text,
+    int: _reader(f"{_AT_LEAST} 0", partial(_is_whole, least=0), int),
     bool: _reader("true or false", lambda value: isinstance(value, bool), bool),
     Decimal: _reader(
         "an amount of dollars of at least 0", lambda value: _to_decimal(value) >= 0, _to_decimal

@@ -33,7 +33,6 @@ from brim.gateway.fit_request import BodyAdditions, FittedRequest
 from brim.gateway.headers import UpstreamHeaders
 from brim.gateway.records import CountSource
 from brim.providers.endpoint import Endpoint
-from brim.providers.from_config import rolling_settings
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import (
     ProfileSource,
@@ -184,7 +183,7 @@ class ModelRoute:
         self.count: CountMode = config.count or defaults.count.server
         self.policy = config.policy or defaults.gateway.policy
         self._low_water_mark = defaults.gateway.low_water_mark
-        self._rolling = rolling_settings(defaults)
+        self._rolling = defaults.context.rolling
         self.additions = BodyAdditions(config.cache_marks, config.stream_usage)
         self.kind: ServerKind = "unknown"
         self._window = Window(None, "not asked yet")

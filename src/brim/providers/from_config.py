@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.config import Config, ModelConfig
 from brim.errors import InputError
-from brim.fitting.policies import POLICIES, RollingSettings, resolve_policy
+from brim.fitting.policies import POLICIES, resolve_policy
 from brim.session.driver import ASSUMED_WINDOW
 from brim.session.ledger import SpendingLimits
 from brim.session.session import Session, SessionSettings, get_driver
@@ -144,11 +144,6 @@ def create_session(
     return session
 
 
-def rolling_settings(config: Config) -> RollingSettings:
-    """Return the configured numbers of the policy `rolling`."""
-    return RollingSettings(**asdict(config.context.rolling))
-
-
 def session_settings(choice: ModelChoice, config: Config) -> SessionSettings:
     """Return the configured arguments of a session."""
     context, cost = config.context, config.cost
@@ -159,7 +154,7 @@ def session_settings(choice: ModelChoice, config: Config) -> SessionSettings:
         max_turns=context.max_turns if slides else None,
         token_budget=context.token_budget if slides else None,
         low_water_mark=None if slides else context.low_water_mark,
-        rolling=rolling_settings(config) if context.policy == "rolling" else None,
+        rolling=context.rolling if context.policy == "rolling" else None,
     )
     limits = SpendingLimits(cost.warn_at_dollars, cost.warn_at_tokens, cost.cap_at_dollars)
     return {
