@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -276,3 +277,47 @@ def test_a_refresh_finds_new_programs(folders: tuple[Path, Path]) -> None:
     programs.refresh().join()
     assert programs.is_command("new")
     assert programs() == {"in-one", "new"}
+
+
+def programmed(words: Sequence[str]) -> list[str]:
+    offers = {"git": ["checkout", "--amend="], "ls": ["notes.txt", "src"], "cat": []}
+    return [offer for offer in offers[words[0]] if offer.startswith(words[-1])]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("git che", ["git checkout "]),
+        ("git commit --am", ["git commit --amend="]),
+        ("ls no", ["ls notes.txt"]),
+        ("ls s", ["ls src/"]),
+        ("cat no", ["cat notes.txt"]),
+        ("ls $NO", ["ls $NODE", "ls $NOISE"]),
+        ('ls "${NOI', ['ls "${NOISE']),
+        ("git > no", ["git > notes.txt"]),
+    ],
+)
+def test_arguments_that_the_shell_offers(folder: Path, text: str, expected: list[str]) -> None:
+    known = KnownNames(NAMES.__contains__, lambda path: (folder / path).exists(), METAS)
+    completer = ShellCompleter(
+        metas={}, help={}, names=lambda: NAMES, folder=lambda: folder,
+        classify=lambda line: classify(line, known), programmed=programmed,
+        variables=lambda: ("NODE", "NOISE", "PATH"), has_colors=True,
+    )  # fmt: skip
+    assert offered(completer, text) == expected
+
+
+def test_files_have_the_colors_of_ls(folder: Path) -> None:
+    (folder / "run").touch(0o755)
+    known = KnownNames(NAMES.__contains__, lambda path: (folder / path).exists(), METAS)
+    completer = ShellCompleter(
+        metas={}, help={}, names=lambda: NAMES, folder=lambda: folder,
+        classify=lambda line: classify(line, known), has_colors=True,
+    )  # fmt: skip
+    found = completer.get_completions(Document("ls "), CompleteEvent())
+    styles = {each.display_text: each.style for each in found}
+    assert (styles["src/"], styles["run"], styles["notes.txt"]) == (
+        "fg:ansiblue",
+        "fg:ansigreen",
+        "",
+    )

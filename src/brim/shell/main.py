@@ -161,6 +161,9 @@ def _build_prompt(shell: Shell, state: PromptState) -> LinePrompt:
         names=state.names,
         folder=lambda: shell.folder,
         classify=state.classify,
+        programmed=shell.terminal.complete,
+        variables=shell.terminal.variables,
+        has_colors=shell.screen.has_colors,
     )
     return LinePrompt(
         history=shell.storage.conversations.folder / HISTORY,

@@ -1,4 +1,4 @@
-"""Tab completion: meta commands and their arguments, the shell's commands, files.
+"""Tab completion: meta commands and their arguments, commands and what the shell offers, files.
 
 What is completed depends on how the line is classified without the word at the cursor, because an
 incomplete file name is not a file yet.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,7 @@ Arguments = Callable[[str], Iterable[str]]
 """Returns the possible arguments of a meta command, given what is typed so far."""
 
 _WANTS_FOLDERS: Final = frozenset(("cd", "pushd", "rmdir"))
+_VARIABLE: Final = re.compile(r"(?<![\\'])\$\{?(\w*)\Z")
 _META: Final = re.compile(r"\s*([:/])([^\s/]*)(?:\s+(.*))?", re.DOTALL)
 _ASSIGNED: Final = re.compile(r"(?:--?[\w-]+|[A-Za-z_]\w*)=")
 _SPECIAL: Final = re.compile(r"([^\w@%+=:,./~-])")
@@ -42,6 +43,10 @@ class ShellCompleter(Completer):
     names: Callable[[], Collection[str]]
     folder: Callable[[], Path]
     classify: Callable[[str], Classification]
+    programmed: Callable[[Sequence[str]], Iterable[str]] = lambda _words: ()
+    """Returns what the user's shell offers for the last word of a command."""
+    variables: Callable[[], Iterable[str]] = tuple
+    has_colors: bool = False
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
@@ -79,7 +84,10 @@ class ShellCompleter(Completer):
                 if name.startswith(end.word):
                     yield Completion(name, start_position=-len(end.word))
         elif not is_attached and self._is_command(before, end.word):
-            yield from self._complete_file(end)
+            if variable := _VARIABLE.search(end.word):
+                yield from self._complete_variable(variable[1])
+            else:
+                yield from self._complete_argument(end)
         elif spoken:
             for path in list_paths(start := spoken[spoken.lastindex or 0], self.folder()):
                 yield Completion(path, start_position=-len(start), display=_base_name(path))
@@ -90,6 +98,21 @@ class ShellCompleter(Completer):
             return self.classify(before + word).kind == "command"
         return before.strip(" !") == "" or self.classify(before).kind == "command"
 
+    def _complete_variable(self, start: str) -> Iterator[Completion]:
+        for name in sorted(name for name in self.variables() if name.startswith(start)):
+            yield Completion(name, start_position=-len(start), display=f"${name}")
+
+    def _complete_argument(self, end: WordAtCursor) -> Iterator[Completion]:
+        """Yield what the user's shell offers; files have brim's own look."""
+        offered = [] if end.is_target else list(self.programmed((*end.before, end.word)))
+        folder = self.folder()
+        if not all((folder / Path(each).expanduser()).exists() for each in offered):
+            for each in offered:
+                space = "" if each.endswith(("=", "/", ":")) else " "
+                yield Completion(each + space, start_position=-len(end.word), display=each)
+        else:
+            yield from self._complete_file(end)
+
     def _complete_file(self, end: WordAtCursor) -> Iterator[Completion]:
         raw = _ASSIGNED.sub("", end.word, count=1) if _ASSIGNED.match(end.word) else end.word
         start, quote = unquote(raw)
@@ -98,8 +121,22 @@ class ShellCompleter(Completer):
         wants_folders = end.before[:1] != () and end.before[0] in _WANTS_FOLDERS
         for path in list_paths(start, self.folder(), only_folders=wants_folders):
             yield Completion(
-                quote_path(path, quote), start_position=-len(raw), display=_base_name(path)
+                quote_path(path, quote),
+                start_position=-len(raw),
+                display=_base_name(path),
+                style=self._find_style(path),
             )
+
+    def _find_style(self, path: str) -> str:
+        """Return the color of a path, as `ls` shows it."""
+        whole = self.folder() / Path(path).expanduser()
+        if not self.has_colors:
+            return ""
+        if whole.is_symlink():
+            return "fg:ansicyan"
+        if path.endswith("/"):
+            return "fg:ansiblue"
+        return "fg:ansigreen" if os.access(whole, os.X_OK) else ""
 
 
 def _names_command(end: WordAtCursor) -> bool:

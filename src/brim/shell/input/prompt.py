@@ -119,6 +119,7 @@ class LinePrompt:
             history=_PrivateHistory(history, has_secret),
             completer=completer,
             complete_while_typing=False,
+            complete_in_thread=True,
             auto_suggest=AutoSuggestFromHistory(),
             key_bindings=self._keys(),
             style=STYLE,

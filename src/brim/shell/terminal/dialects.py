@@ -149,9 +149,14 @@ class ShellDialect:
         report = self._fill("report", {**paths.values(), "token": token})
         return f" {OWN}code=$? {OWN}flags=$-\n {report}\n"
 
+    @property
+    def is_bash(self) -> bool:
+        return self._name == "bash"
+
     def query(self, name: str, paths: ShellPaths, token: str) -> str:
-        """Return a line that reports names, aliases or variables."""
-        values = {**paths.values(), "token": token, "body": self._fill(name, {})}
+        """Return a line that reports names, aliases or variables, or what a script prints."""
+        body = self._fill(name, {}) if name in self._texts else name
+        values = {**paths.values(), "token": token, "body": body}
         return f" {self._fill('query', values)}\n"
 
     def read_names(self, answer: str) -> frozenset[str]:

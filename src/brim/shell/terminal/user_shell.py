@@ -8,7 +8,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -17,6 +17,8 @@ from types import MappingProxyType
 from typing import Final
 
 from brim.errors import BrimError, InputError
+from brim.shell.terminal.completion import TIMEOUT as COMPLETION_TIMEOUT
+from brim.shell.terminal.completion import build_script, parse_offered, run_in_bash
 from brim.shell.terminal.dialects import OWN, CommandStatus, ShellDialect
 from brim.shell.terminal.output_text import OutputBuffer, OutputCleaner
 from brim.shell.terminal.process import (
@@ -150,6 +152,15 @@ class UserShell:
         found = self._dialect.read_variables(self._query("variables"))
         return MappingProxyType({k: v for k, v in found.items() if not k.startswith(OWN)})
 
+    def complete(self, words: Sequence[str]) -> list[str]:
+        """Return what bash-completion offers for the last word of a command, as it is typed."""
+        script = build_script(words)
+        if self._dialect.is_bash:
+            output = self._send_query(script, COMPLETION_TIMEOUT)
+        else:
+            output = run_in_bash(script, self.folder, self._environment)
+        return list(parse_offered(output, words[-1]))
+
     def show_lines(self) -> None:
         """Show the complete lines that background jobs have written, while no command runs."""
         if self._live is not None and (lines := self._live.reader.take_lines()):
@@ -243,12 +254,18 @@ class UserShell:
                 self._answers[name] = self._send_query(name)
             return self._answers[name]
 
-    def _send_query(self, name: str) -> str:
+    def _send_query(self, name: str, timeout: float = _QUERY_TIMEOUT) -> str:
         with self._lend() as live:
             reports = StatusReports(new_token())
             relay = Relay(live, live.reader.add, keys=None, screen=self._screen)
             live.send(live.dialect.query(name, live.paths, reports.token))
-            relay.until(lambda: reports.answer is not None, reports, _QUERY_TIMEOUT)
+
+            def is_answered() -> bool:
+                return reports.answer is not None
+
+            if not relay.until(is_answered, reports, timeout):
+                relay.press(b"\x03")
+                relay.until(is_answered, reports, timeout)
             return reports.answer or ""
 
     def _ready(self) -> ShellProcess:
