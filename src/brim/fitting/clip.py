@@ -168,8 +168,5 @@ class ClipCache:
     """The last results: the next trim of a growing history needs most of them again."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
-        self._clip = lru_cache(_MAX_ENTRIES)(partial(clip, count=count))
+        self.clip = lru_cache(_MAX_ENTRIES)(partial(clip, count=count))
         self.lines = lru_cache(_MAX_ENTRIES)(TextLines)
-
-    def clip(self, text: str, size: int, cap: int, close: float | None) -> str:
-        return self._clip(text, size, cap, close=close)

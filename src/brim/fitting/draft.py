@@ -263,7 +263,7 @@ class Draft:
             text = whole
         elif whole:
             size = size * len(text) // len(whole)
-        clipped = self.history.clip_cache.clip(text, size, max(cap, 0), close)
+        clipped = self.history.clip_cache.clip(text, size, max(cap, 0), close=close)
         return self.change(index, message.with_outputs((clipped,)), "clipped", reason)
 
     def replace_outputs(self, index: int, text: str, outcome: Outcome, reason: str) -> bool:

@@ -8,13 +8,12 @@ than tokens: tools that the upstream runs and charges for, higher tiers, other m
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any, Final, TypeGuard
 
+from brim.data import load_table
 from brim.gateway.errors import GatewayError
 from brim.providers.transport import encode_body
 from brim.wire.formats import REPLY_KEYS, BodyFormat, read_tools
@@ -62,8 +61,7 @@ class CappedFields:
 @cache
 def load_capped_fields(format: BodyFormat, allowed: tuple[str, ...] = ()) -> CappedFields:
     """Return the table of a format, extended by `gateway.allowed_fields`."""
-    text = resources.files("brim").joinpath("data/capped_fields.toml").read_text(encoding="utf-8")
-    table = tomllib.loads(text)
+    table = load_table("capped_fields")
     own = table[format.name]
     return CappedFields(
         frozenset((*table["fields"], *own["fields"], *allowed)),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
@@ -61,6 +61,15 @@ class UpstreamReply(NamedTuple):
     """The context-length error in the response."""
     is_overloaded: bool = False
     """Whether a response with a success status says that the upstream cannot answer now."""
+
+    @contextmanager
+    def closing_on_error(self) -> Iterator[None]:
+        """Close the response if the block raises."""
+        try:
+            yield
+        except BaseException:
+            self.response.close()
+            raise
 
     @property
     def is_failure(self) -> bool:
@@ -121,11 +130,8 @@ class Forwarder:
             return fallback
         if not first.is_failure:
             return first
-        try:
+        with first.closing_on_error():
             fallback = await self._try_fallback(route, query)
-        except BaseException:
-            first.response.close()
-            raise
         if fallback is None:
             return first
         first.response.close()
@@ -175,13 +181,10 @@ class Forwarder:
             out = reply.request
         if reply.overflow is None or not out.can_shrink:
             return reply
-        try:
+        with reply.closing_on_error():
             smaller = await self._shrink(route, request, out, reply.overflow)
             if smaller is not None:
                 await self._reserve(route, smaller)  # its answer may be longer
-        except BaseException:
-            reply.response.close()
-            raise
         if smaller is None:
             return reply
         reply.response.close()
@@ -195,15 +198,12 @@ class Forwarder:
         self, route: ModelRoute, request: ClientRequest, query: str, rejected: UpstreamReply
     ) -> UpstreamReply:
         """Send a request in the shape that its template accepts; return the first reply if none."""
-        try:
+        with rejected.closing_on_error():
             adapted = await route.adapt_template(request.body, self._query_headers(route))
             if adapted is None:
                 return rejected
             out = await self.fit(route, request, adapted)
             await self._reserve(route, out)
-        except BaseException:
-            rejected.response.close()
-            raise
         rejected.response.close()
         self._record.resent += 1
         return await self._send_fitted(route, out, query)

@@ -49,6 +49,10 @@ SESSION_FIELDS: Final = frozenset(("model", "messages", "input", "instructions",
 """Fields of a request that only the session sets, because they are counted."""
 SAVED_VERSION: Final = 1
 """Version of the data that `Session.to_dict` returns."""
+_SAVED_PROFILE_FIELDS: Final = ("model", "window", "reply", "margin", "template")
+_SAVED_POLICY_FIELDS: Final = (
+    *("name", "keep_recent", "max_turns", "token_budget", "low_water_mark"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,11 +451,7 @@ class SessionDriver:
         return {
             "version": SAVED_VERSION,
             "settings": {
-                "model": profile.model,
-                "window": profile.window,
-                "reply": profile.reply,
-                "margin": profile.margin,
-                "template": profile.template,
+                **{name: getattr(profile, name) for name in _SAVED_PROFILE_FIELDS},
                 "tools": copy_json(state.tools),
                 "format": self.format,
                 "cache_marks": self.cache_marks,
@@ -459,11 +459,7 @@ class SessionDriver:
                 "system": self.prompt.base,
             },
             "policy": {
-                "name": policy.name,
-                "keep_recent": policy.keep_recent,
-                "max_turns": policy.max_turns,
-                "token_budget": policy.token_budget,
-                "low_water_mark": policy.low_water_mark,
+                **{name: getattr(policy, name) for name in _SAVED_POLICY_FIELDS},
                 "rolling": None if policy.rolling is None else asdict(policy.rolling),
             },
             "system_role": self.prompt.role,
