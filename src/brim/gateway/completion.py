@@ -76,7 +76,7 @@ class CompletionHandler(RequestHandler):
         if forwarder.is_dry_run:
             await self._show_plan(forwarder)
         else:
-            self._reply = await forwarder.send(self._query)
+            self._reply = await forwarder.send()
             await self._relay(self._reply)
 
     async def _read_request(self) -> Forwarder:
@@ -96,7 +96,8 @@ class CompletionHandler(RequestHandler):
             check_model(access, body.get("model"))
         check_conversation(self.format, body)
         request = ClientRequest(body, raw, self.format)
-        return Forwarder(services, record, request, options, client_headers, self._billing)
+        billing, query = self._billing, self._query
+        return Forwarder(services, record, request, options, client_headers, billing, query)
 
     # Back to the client
 

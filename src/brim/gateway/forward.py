@@ -105,6 +105,7 @@ class Forwarder:
     _options: RequestOptions
     _headers: ClientHeaders
     _billing: RequestBilling | None
+    _query: str
     in_flight: tuple[ModelRoute, FittedRequest] | None = None
     """A request that was sent and not answered yet; it costs even if the client is gone."""
     _fitted: tuple[ModelRoute, FittedRequest] | None = None
@@ -118,26 +119,26 @@ class Forwarder:
         """Return the route of the requested model."""
         return self._services.routes.find(self.request.body.get("model"), self.request.format)
 
-    async def send(self, query: str) -> UpstreamReply:
+    async def send(self) -> UpstreamReply:
         """Return the reply of the model's upstream or, if that fails, of its fallback."""
         route = self.find_route()
         try:
-            first = await self._attempt(route, self.request, query)
+            first = await self._attempt(route, self.request)
         except ProviderError:
-            fallback = await self._try_fallback(route, query)
+            fallback = await self._try_fallback(route)
             if fallback is None:
                 raise
             return fallback
         if not first.is_failure:
             return first
         with first.closing_on_error():
-            fallback = await self._try_fallback(route, query)
+            fallback = await self._try_fallback(route)
         if fallback is None:
             return first
         first.response.close()
         return fallback
 
-    async def _try_fallback(self, failed: ModelRoute, query: str) -> UpstreamReply | None:
+    async def _try_fallback(self, failed: ModelRoute) -> UpstreamReply | None:
         """Return the fallback's answer; None if it has none, and the first response is relayed."""
         route = self._fallback_of(failed)
         if route is None:
@@ -148,7 +149,7 @@ class Forwarder:
         body = {**self.request.body, "model": route.model}
         request = self.request._replace(body=body, raw=bodies.serialize(body))
         with suppress(BrimError, GatewayError):
-            reply = await self._attempt(route, request, query)
+            reply = await self._attempt(route, request)
             if reply.is_answer:
                 return reply
             reply.response.close()
@@ -166,18 +167,16 @@ class Forwarder:
             return self._services.routes.find(name, self.request.format)
         return None
 
-    async def _attempt(
-        self, route: ModelRoute, request: ClientRequest, query: str
-    ) -> UpstreamReply:
+    async def _attempt(self, route: ModelRoute, request: ClientRequest) -> UpstreamReply:
         """Send a request, and once more, trimmed further, after a context-length error.
 
         If its template rejects the conversation, it is adapted and sent again too.
         """
         out = await self.fit(route, request)
         await self._reserve(route, out)
-        reply = await self._send_fitted(route, out, query)
+        reply = await self._send_fitted(route, out)
         if reply.is_template_rejection:
-            reply = await self._adapt(route, request, query, reply)
+            reply = await self._adapt(route, request, reply)
             out = reply.request
         if reply.overflow is None or not out.can_shrink:
             return reply
@@ -189,13 +188,13 @@ class Forwarder:
             return reply
         reply.response.close()
         self._record.resent += 1
-        again = await self._send_fitted(route, smaller, query)
+        again = await self._send_fitted(route, smaller)
         if again.overflow is not None:
             route.record_rejection(smaller, again.overflow)
         return again
 
     async def _adapt(
-        self, route: ModelRoute, request: ClientRequest, query: str, rejected: UpstreamReply
+        self, route: ModelRoute, request: ClientRequest, rejected: UpstreamReply
     ) -> UpstreamReply:
         """Send a request in the shape that its template accepts; return the first reply if none."""
         with rejected.closing_on_error():
@@ -206,7 +205,7 @@ class Forwarder:
             await self._reserve(route, out)
         rejected.response.close()
         self._record.resent += 1
-        return await self._send_fitted(route, out, query)
+        return await self._send_fitted(route, out)
 
     async def _shrink(
         self, route: ModelRoute, request: ClientRequest, out: FittedRequest, overflow: Overflow
@@ -284,9 +283,7 @@ class Forwarder:
         is_other = route.upstream.key is not None or self._record.fallback is not None
         return is_other or self._services.accounts.requires_keys
 
-    async def _send_fitted(
-        self, route: ModelRoute, out: FittedRequest, query: str
-    ) -> UpstreamReply:
+    async def _send_fitted(self, route: ModelRoute, out: FittedRequest) -> UpstreamReply:
         api = route.upstream.api(self.request.format)
         connection, drops_key = api.connection, self._drops_key(route)
         sent = headers.build_forwarded_headers(
@@ -298,7 +295,7 @@ class Forwarder:
         self.in_flight = route, out
         try:
             response = await connection.open(
-                "POST", f"{path}?{query}" if query else path, out.raw, sent, sending
+                "POST", f"{path}?{self._query}" if self._query else path, out.raw, sent, sending
             )
             reply = await self._read_beginning(route, out, response)
         except BaseException:
