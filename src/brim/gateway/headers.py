@@ -131,13 +131,14 @@ def filter_response_headers(pairs: Iterable[Header]) -> list[Header]:
 
 def build_brim_headers(record: RequestRecord) -> list[Header]:
     """Return the response headers that say what brim did."""
+    trimmed = ", ".join(f"{outcome}={number}" for outcome, number in record.trimmed.items())
     values = {
         b"brim-request-id": record.id,
         b"brim-upstream": record.upstream,
         b"brim-tokens-before": record.tokens_before,
         b"brim-tokens": record.tokens,
         b"brim-count": record.count,
-        b"brim-trimmed": None if record.tokens is None else record.trimmed_text,
+        b"brim-trimmed": None if record.tokens is None else trimmed or "none",
         b"brim-policy": record.policy,
         b"brim-limit": record.limit,
         b"brim-resent": record.resent or None,

@@ -97,12 +97,6 @@ class RequestRecord:
         self.started = time.perf_counter()
         """The same on the clock that measures durations."""
 
-    @property
-    def trimmed_text(self) -> str:
-        if not self.trimmed:
-            return "none"
-        return ", ".join(f"{outcome}={number}" for outcome, number in self.trimmed.items())
-
     def set_plan(self, plan: Plan, *, is_window_known: bool, is_whole: bool) -> None:
         """Record the decisions.
 

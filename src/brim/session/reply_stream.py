@@ -15,6 +15,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 from brim.errors import InvalidResponseError
@@ -24,6 +25,7 @@ from brim.wire.reply_parser import is_json, parse_reply
 from brim.wire.streams import StreamAccumulator
 
 Chunk = TypeVar("Chunk")
+Chunks = TypeVar("Chunks")
 RecordReply = Callable[[Reply, bool], None]
 """Records a reply; the second argument says whether it is complete."""
 
@@ -47,8 +49,9 @@ class ResponseModel(Protocol):
     def model_dump(self) -> Mapping[str, object]: ...
 
 
-class _ReplyStream:
-    def __init__(self, record: RecordReply, plan: Plan | None) -> None:
+class _ReplyStream(Generic[Chunks]):
+    def __init__(self, stream: Chunks, record: RecordReply, plan: Plan | None = None) -> None:
+        self._stream = stream
         self._record = record
         self.plan = plan
         """The plan of the request; None if it is unknown."""
@@ -83,15 +86,8 @@ class _ReplyStream:
         self._record(reply, stream.is_whole or is_complete)
 
 
-class ReplyStream(_ReplyStream, Generic[Chunk]):
+class ReplyStream(_ReplyStream[Iterable[Chunk]], Generic[Chunk]):
     """A stream for a `for` loop."""
-
-    def __init__(
-        self, stream: Iterable[Chunk], record: RecordReply, plan: Plan | None = None
-    ) -> None:
-        super().__init__(record, plan)
-        self._stream = stream
-        self._chunks = self._pass_through()
 
     def __iter__(self) -> Iterator[Chunk]:
         return self._chunks
@@ -99,7 +95,8 @@ class ReplyStream(_ReplyStream, Generic[Chunk]):
     def __next__(self) -> Chunk:
         return next(self._chunks)
 
-    def _pass_through(self) -> Generator[Chunk, None, None]:
+    @cached_property
+    def _chunks(self) -> Generator[Chunk, None, None]:
         has_ended = False
         try:
             for chunk in self._stream:
@@ -123,15 +120,8 @@ class ReplyStream(_ReplyStream, Generic[Chunk]):
             close()
 
 
-class AsyncReplyStream(_ReplyStream, Generic[Chunk]):
+class AsyncReplyStream(_ReplyStream[AsyncIterable[Chunk]], Generic[Chunk]):
     """A stream for an `async for` loop."""
-
-    def __init__(
-        self, stream: AsyncIterable[Chunk], record: RecordReply, plan: Plan | None = None
-    ) -> None:
-        super().__init__(record, plan)
-        self._stream = stream
-        self._chunks = self._pass_through()
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self._chunks
@@ -139,7 +129,8 @@ class AsyncReplyStream(_ReplyStream, Generic[Chunk]):
     async def __anext__(self) -> Chunk:
         return await anext(self._chunks)
 
-    async def _pass_through(self) -> AsyncGenerator[Chunk, None]:
+    @cached_property
+    async def _chunks(self) -> AsyncGenerator[Chunk, None]:
         has_ended = False
         try:
             async for chunk in self._stream:
