@@ -18,6 +18,7 @@ from brim.fitting.prefix_cache import (
     PrefixCache,
     encode_values,
 )
+from brim.fitting.provider_clearing import apply_clearing
 from brim.tokens import Counter
 from brim.wire.body_reader import WrittenBody
 from brim.wire.formats import CHAT, BodyFormat, lower_reply_limit, read_tools, to_plain_body
@@ -143,12 +144,20 @@ class ParsedBody(NamedTuple):
         planner.check_pins()
         if not self.is_complete:
             return planner.plan_relay()
+        if (cleared := self.plan_cleared()) is not None:
+            return cleared
         if prompt is None or self.format is not CHAT:
             return planner.plan()
         flow = plan_request(planner, self.apply_template, count="always", continues=False)
         return run_flow(
             flow, lambda job: prompt.count(job.body) if isinstance(job, CountJob) else None
         )
+
+    def plan_cleared(self) -> Plan | None:
+        """Return a plan that sends everything, because the provider clears enough of it."""
+        if "context_management" not in self.body:
+            return None
+        return apply_clearing(self.conversation.planner.plan_all(), self.body)
 
     def plan_untrimmed(self) -> Plan | None:
         """Return a plan that sends everything; None if that does not fit or was trimmed before."""

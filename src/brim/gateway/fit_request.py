@@ -85,6 +85,8 @@ def _plan_body(parsed: ParsedBody, count: CountMode, measurement: Measurement | 
         return parsed.plan()
     if parsed.fitter.policy is OFF:
         return planner.plan_all()
+    if (cleared := parsed.plan_cleared()) is not None:
+        return cleared
     plan = yield from plan_request(
         planner, parsed.apply_template, count=count, measurement=measurement, continues=False
     )

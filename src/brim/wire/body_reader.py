@@ -82,10 +82,13 @@ class BodyReader(ABC):
 
         After None, the reader is unusable: a new one must read the whole body.
         """
-        turns = self._read(body)
+        is_first, turns = not self._seen, self._read(body)
         if turns and not self._private:
             self._private = any(map(_IS_PRIVATE, turns))
-        return turns
+        newest = _find_compaction(turns) if turns else 0
+        if not newest:
+            return turns
+        return _lower_priority(turns or [], newest) if is_first else None
 
     def apply(self, body: Part, plan: PlanView) -> WrittenBody:
         """Return the body to send according to a plan; `body` is the one that was read last.
@@ -100,6 +103,27 @@ class BodyReader(ABC):
 
     @abstractmethod
     def _write(self, body: Part, plan: PlanView) -> WrittenBody: ...
+
+
+COMPACTED_PRIORITY: Final = -1_000
+"""Of turns before the newest compaction item: they are dropped first, as providers ignore them."""
+
+
+def _find_compaction(turns: Sequence[Message]) -> int:
+    """Return the index of the newest turn with a compaction item; 0 if there is none."""
+    return next(
+        (index for index in range(len(turns) - 1, 0, -1) if _is_compaction(turns[index])), 0
+    )
+
+
+def _is_compaction(turn: Message) -> bool:
+    return any(extra.startswith('{"type":"compaction"') for extra in turn.extras)
+
+
+def _lower_priority(turns: Sequence[Message], end: int) -> list[Message]:
+    """Return the turns with the lowest priority for those before an index."""
+    old = (turn._replace(priority=turn.priority + COMPACTED_PRIORITY) for turn in turns[:end])
+    return [*old, *turns[end:]]
 
 
 _PLAIN: Final = frozenset(("type", "text"))
