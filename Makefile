@@ -4,7 +4,7 @@
 # make demo           show a conversation that continues long after the context window is full
 # make test           run every test that needs only Python
 # make test-fast      run the tests that start no process, socket or terminal
-# make test-services  run the tests that need Debian's chromium, haproxy and nginx
+# make test-services  run the tests that need Debian's chromium, fish, haproxy, nginx and zsh
 # make test-all       run all of them with many more generated examples, and print branch coverage
 # make check          check formatting, lint, types, layers and style
 # make fix            format, and apply the automatic fixes of the linter
@@ -43,6 +43,7 @@ test-fast: $(VENV)/.test
 
 test-services: $(VENV)/.test
 	@$(PY) -m pytest -q -n auto --dist loadfile tests/services
+	@TEST_SHELLS=/bin/zsh $(PY) -m pytest -q -n auto tests/shell/test_terminal.py -k zsh
 
 test-all: export HYPOTHESIS_PROFILE := thorough
 test-all: $(VENV)/.test

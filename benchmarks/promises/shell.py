@@ -10,13 +10,15 @@ from typing import Any, Final
 
 from benchmarks.promises.material import PROSE
 from benchmarks.promises.relay import Relay
-from benchmarks.promises.shell_run import LONG_REPLY_REQUEST, MODEL, Figures, ShellRun
+from benchmarks.promises.shell_run import LONG_REPLY_REQUEST, MODEL, Figures, Price, ShellRun
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer
 from brim.testing.script import Body, TextReply
+from brim.tokens import tokenizer
 
 SMALL: Final = 512
 LARGER: Final = 2_000
+PRICE: Final = Price(prompt=100.0, reply=300.0)
 
 
 def run_with_model(
@@ -40,8 +42,17 @@ def choose_reply_options(body: Mapping[str, Any]) -> Mapping[str, Any]:
 def run_with_script(folder: Path, *, turns: int, kills: int, seed: int = LARGER) -> Figures:
     """Run with a scripted model in a window of 2,000 tokens."""
     with ScriptedServer(answer, window=LARGER, model=MODEL) as server, Relay(server.url) as relay:
-        run = ShellRun(folder, relay, window=LARGER, reply=200, seed=seed)
-        return run.run(turns, kills)
+        run = ShellRun(folder, relay, window=LARGER, reply=200, seed=seed, price=PRICE)
+        figures = run.run(turns, kills)
+        count = tokenizer("o200k_base").count
+        prompts = sum(request.tokens for request in server.requests)
+        replies = sum(count(exchange.text) for exchange in relay.exchanges)
+        figures.actual = (prompts * PRICE.prompt + replies * PRICE.reply) / 1_000_000
+        if not figures.actual <= figures.recorded <= figures.cap:
+            figures.problems.append(
+                f"charged {figures.actual}, recorded {figures.recorded}, cap {figures.cap}"
+            )
+        return figures
 
 
 def answer(body: Body) -> TextReply:
@@ -67,4 +78,10 @@ def format_figures(name: str, figures: Figures, window: int, seed: int) -> str:
         f"problems {len(figures.problems)}; largest prompt {figures.largest:,} of {window:,} "
         f"tokens; :context added up "
         f"{figures.context_checks} times; {figures.seconds:.0f} s"
+        + (
+            f"\n    charged ${figures.actual:.4f}, recorded ${figures.recorded:.4f}, "
+            f"cap ${figures.cap:.4f}"
+            if figures.cap
+            else ""
+        )
     )

@@ -55,6 +55,13 @@ def read_events(state: Path) -> list[Event]:
         return [Event(session, kind, json.loads(data)) for session, kind, data in rows]
 
 
+def read_spending(state: Path) -> float:
+    """Return the dollars that were recorded or are reserved."""
+    with closing(sqlite3.connect(state / "brim.sqlite3")) as base:
+        rows = base.execute("SELECT cost FROM spending UNION ALL SELECT cost FROM reservations")
+        return sum(float(cost) for (cost,) in rows)
+
+
 def select_turns(events: Sequence[Event]) -> list[Mapping[str, Any]]:
     return [event.data["message"] for event in events if event.kind == "turn"]
 

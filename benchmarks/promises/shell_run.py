@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,10 @@ from tests.support.terminal import Terminal
 KEY: Final = "PROOF_KEY"
 MODEL: Final = "proof"
 PROMPT: Final = "›"
+CAP_ROOM: Final = 1.5
+"""Dollars that are left when a run begins to approach its cap."""
+MAX_CALLS_TO_CAP: Final = 60
+BACK: Final = "your message is back"
 PROMPT_TIMEOUT: Final = 180
 """Seconds without a prompt after which the shell counts as stuck."""
 LONG_REPLY_REQUEST: Final = "Take your time."
@@ -39,6 +44,14 @@ _RESET_HANGUP: Final = (
 """A closed terminal must end its programs, even if this process runs under `nohup`."""
 _TURNS: Final = re.compile(r"· \S+: ([\d,]+) turns")
 _PLANNED_COMMAND: Final = re.compile(r"\$ echo (proposed-\d+) \| tee -a made\n")
+
+
+@dataclass(frozen=True)
+class Price:
+    """Dollars per million tokens."""
+
+    prompt: float
+    reply: float
 
 
 @dataclass
@@ -61,13 +74,26 @@ class Figures:
     largest: int = 0
     """Tokens of the largest prompt, as the server counted it."""
     seconds: float = 0.0
+    recorded: float = 0.0
+    """Dollars that brim has recorded, with what is still reserved."""
+    actual: float = 0.0
+    """Dollars that the server charges for what it has received and sent."""
+    cap: float = 0.0
 
 
 class ShellRun:
     """One conversation over several shell processes."""
 
     def __init__(
-        self, folder: Path, relay: Relay, *, window: int, reply: int, key: str = "", seed: int
+        self,
+        folder: Path,
+        relay: Relay,
+        *,
+        window: int,
+        reply: int,
+        key: str = "",
+        seed: int,
+        price: Price | None = None,
     ) -> None:
         self.figures = Figures()
         self._relay = relay
@@ -76,9 +102,9 @@ class ShellRun:
         self._folder = _project(folder)
         self._environment = _environment(folder, key)
         self._state = folder / "state"
-        (folder / "brim.toml").write_text(
-            f'[models.{MODEL}]\nendpoint = "{relay.url}"\nkey_env = "{KEY}"\nreply = {reply}\n'
-        )
+        self._config = folder / "brim.toml"
+        self._price, self._reply = price, reply
+        self._configure(cap=1_000.0)
         self._typed = TypedInput()
         self._events: list[Event] = []
         """The events on disk at the last kill."""
@@ -89,6 +115,8 @@ class ShellRun:
         figures, began = self.figures, time.monotonic()
         try:
             self._run_turns(turns, kills)
+            if self._price is not None:
+                self._reach_cap()
         except AssertionError as error:
             figures.problems.append(f"it stopped: {error}")
         finally:
@@ -96,6 +124,7 @@ class ShellRun:
         events = shell_checks.read_events(self._state)
         exchanges = self._relay.exchanges
         figures.problems += shell_checks.find_problems(events, exchanges, self._typed, self._window)
+        figures.recorded = shell_checks.read_spending(self._state)
         figures.kept = shell_checks.count_kept_replies(events, self._typed)
         figures.requests, figures.rejected = len(exchanges), self._relay.rejected
         figures.largest = max((each.prompt_tokens for each in exchanges), default=0)
@@ -117,6 +146,41 @@ class ShellRun:
             if number % max(1, turns // 20) == 0:
                 self._check_context_view()
             progress(number, turns)
+
+    def _configure(self, cap: float) -> None:
+        text = f'endpoint = "{self._relay.url}"\nkey_env = "{KEY}"\nreply = {self._reply}\n'
+        if self._price is not None:
+            rates = f"input = {self._price.prompt}, output = {self._price.reply}"
+            text += f"price = {{ {rates} }}\n[cost]\ncap_at_dollars = {cap}\n"
+        self._config.write_text(f"[models.{MODEL}]\n{text}")
+
+    def _reach_cap(self) -> None:
+        """Continue with a cap that is almost reached, and with kills, until a call is rejected."""
+        figures = self.figures
+        figures.cap = round(shell_checks.read_spending(self._state) + CAP_ROOM, 6)
+        self._configure(figures.cap)
+        self._stop()
+        self._resume()
+        for number in range(MAX_CALLS_TO_CAP):
+            text = f"Please say something about number {10_000 + number}: it is the last part."
+            if number % 3 == 2:
+                text += f" {LONG_REPLY_REQUEST}"
+            self._terminal.line(text)
+            self._terminal.wait_for(partial(self._is_sent_or_back, text), PROMPT_TIMEOUT)
+            if not self._relay.saw(text):
+                return
+            self._typed.sent.append(text)
+            if number % 3 == 2:
+                self._typed.interrupted.add(text)
+                self._stop()
+                self._resume()
+            else:
+                self._wait_for_prompt()
+        figures.problems.append("the cap did not reject a call")
+
+    def _is_sent_or_back(self, text: str, _lines: list[str]) -> bool:
+        is_back = self._terminal.before_cursor.endswith(text)
+        return bool(self._relay.saw(text)) or (is_back and BACK in "\n".join(self._terminal.screen))
 
     # Input
 

@@ -12,7 +12,8 @@ def check(figures: Figures, turns: int, kills: int) -> None:
     assert figures.problems == []
     assert figures.turns == turns
     assert figures.rejected == 0
-    assert sum(figures.kills.values()) == figures.resumes == kills
+    assert sum(figures.kills.values()) == kills
+    assert figures.resumes >= kills
     assert figures.context_checks
 
 
@@ -30,3 +31,4 @@ def test_a_shell_that_is_killed_in_every_way_loses_no_turn(tmp_path: Path) -> No
     assert figures.commands
     assert figures.proposed
     assert figures.largest > 0.8 * shell.LARGER
+    assert 0 < figures.actual <= figures.recorded <= figures.cap

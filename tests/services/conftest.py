@@ -7,7 +7,14 @@ from typing import Final
 
 import pytest
 
-PACKAGES: Final = {"chromium": "chromium", "haproxy": "haproxy", "nginx": "nginx-light"}
+PACKAGES: Final = {
+    "bash": "bash",
+    "chromium": "chromium",
+    "fish": "fish",
+    "haproxy": "haproxy",
+    "nginx": "nginx-light",
+    "zsh": "zsh",
+}
 """Debian packages of the programs."""
 
 

@@ -1,0 +1,94 @@
+"""The shell with zsh, and for users of fish."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from brim.testing import ScriptedServer
+from tests.services.conftest import program
+from tests.support.shell.driver import Home, Typist, home, last_words
+from tests.support.terminal import Driver
+
+__all__ = ["home"]
+
+ZSHRC = """
+alias greet='print good day'
+twice() { print "$1 $1" }
+setopt extended_glob
+"""
+SEQUENCES = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough" else 10
+"""Random sequences of lines that are typed while commands run."""
+
+
+def test_zsh_is_the_users_own_shell(home: Home) -> None:
+    (home.folder / ".zshrc").write_text(ZSHRC)
+    (home.folder / "inner").mkdir()
+    with ScriptedServer("Aye.") as provider:
+        home.configure(provider)
+        with home.shell(also={"SHELL": program("zsh")}) as shell:
+            shell.do("!true")  # its aliases and functions are known afterwards
+            assert "good day" in shell.do("greet")
+            assert "so so" in shell.do("twice so")
+            shell.do("cd inner && export PLACE=here && left=(one two)")
+            assert "here two" in shell.do("print $PLACE $left[2]")
+            assert str(home.folder / "inner") in shell.do("!print -l (#i)$PWD")
+            assert "exit code 3" in shell.do("(exit 3)")
+            shell.terminal.line("sleep 1000")
+            shell.wait(lambda: "sleep 1000" in shell.terminal.everything)
+            time.sleep(0.5)
+            shell.terminal.press("ctrl-c")
+            shell.at_prompt()
+            assert "still here" in shell.do("print still $PLACE")
+            shell.terminal.type("git --vers")
+            shell.terminal.press("ctrl-u")
+            shell.do("what happened?")
+    assert "$ greet\ngood day" in last_words(provider.requests[0].body)
+
+
+def test_a_user_of_fish_gets_bash_with_their_environment(home: Home) -> None:
+    folder = home.folder / ".config" / "fish"
+    folder.mkdir(parents=True)
+    (folder / "config.fish").write_text("set -gx FROM_FISH no\n")
+    with ScriptedServer("Aye.") as provider:
+        home.configure(provider)
+        with home.shell(also={"SHELL": program("fish"), "FROM_PARENT": "yes"}) as shell:
+            assert "bash yes" in shell.do("echo ${BASH_VERSION:+bash} $FROM_PARENT$FROM_FISH")
+            assert "seven" in shell.do("fish -c 'set x seven; echo $x'")
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh"])
+def test_random_lines_typed_while_commands_run_are_executed_in_order(home: Home, name: str) -> None:
+    log, chance, expected = home.folder / "log", random.Random(name), []
+    with ScriptedServer("Aye.") as provider:
+        home.configure(provider)
+        with home.shell(also={"SHELL": program(name)}) as shell:
+            for number in range(SEQUENCES):
+                lines = [f"{number}-{place}" for place in range(chance.randint(2, 6))]
+                type_lines(shell.terminal, lines, chance)
+                expected += lines
+                wait_for_line(shell, log, lines[-1])
+                shell.at_prompt()
+    assert read_lines(log) == expected
+    assert provider.requests == []
+
+
+def wait_for_line(shell: Typist, log: Path, line: str) -> None:
+    shell.wait(lambda: read_lines(log)[-1:] == [line], f"line {line}")
+
+
+def type_lines(terminal: Driver, lines: list[str], chance: random.Random) -> None:
+    """Type lines with slips and pauses; the first one takes a moment."""
+    for place, line in enumerate(lines):
+        busy = "sleep 0.2; " if not place else chance.choice(("", "", "sleep 0.05; ", "seq 30; "))
+        slip = chance.choice(("", "", "x\x7f"))
+        terminal.type(f"{busy}echo {line}{slip} >> log\r")
+        time.sleep(chance.choice((0, 0, 0.01, 0.1)))
+
+
+def read_lines(log: Path) -> list[str]:
+    return log.read_text().split() if log.exists() else []
