@@ -85,9 +85,7 @@ class RequestBilling:
             # A reservation for an earlier upstream stands even if the store is unavailable now.
             self._is_reserved = await self._accounts.reserve(reservation) or self._is_reserved
         except (asyncio.CancelledError, StoreOutcomeUnknownError):
-            self._is_reserved = (
-                True  # perhaps: then it is released immediately, as nothing was sent
-            )
+            self._is_reserved = True  # perhaps: released immediately then, as nothing was sent
             raise
         self._current = charge
 
