@@ -64,12 +64,12 @@ def prompts(
                 known = position
             prefixes.append(tree.setdefault(step, len(tree) + 1))
         ends = (0, *accumulate(tokens[number] for number in request))
-        shared = _shared(seen[-1].prefixes, prefixes) if seen else 0
+        shared = _count_shared(seen[-1].prefixes, prefixes) if seen else 0
         seen.append(Prompt(tuple(prefixes), ends, shared, known, head))
     return seen
 
 
-def _shared(before: Sequence[int], after: Sequence[int]) -> int:
+def _count_shared(before: Sequence[int], after: Sequence[int]) -> int:
     pairs = zip(before, after, strict=False)
     return next(
         (position - 1 for position, (a, b) in enumerate(pairs) if a != b),
@@ -80,16 +80,16 @@ def _shared(before: Sequence[int], after: Sequence[int]) -> int:
 def anthropic(session: Sequence[Prompt], first: int) -> float:
     """Return the cost with the cheapest fixed placement of up to three cache marks."""
     ways = (way for size in range(len(MARKS) + 1) for way in combinations(MARKS, size))
-    return min(_marked(session, first, way) for way in ways)
+    return min(_price_marked(session, first, way) for way in ways)
 
 
-def _marked(session: Sequence[Prompt], first: int, way: Sequence[str]) -> float:
+def _price_marked(session: Sequence[Prompt], first: int, way: Sequence[str]) -> float:
     entries: set[int] = set()
     cost = 0.0
     for index, prompt in enumerate(session):
         places = {"head": prompt.head, "shared": prompt.shared, "tail": len(prompt.ends) - 1}
         marks = [places[mark] for mark in way if prompt.ends[places[mark]] >= FLOOR]
-        read = max((_found(prompt, mark, entries) for mark in marks), default=0)
+        read = max((_find_longest(prompt, mark, entries) for mark in marks), default=0)
         written = prompt.ends[max(marks, default=0)] - read
         entries.update(prompt.prefixes[mark] for mark in marks)
         if index >= first:
@@ -97,7 +97,7 @@ def _marked(session: Sequence[Prompt], first: int, way: Sequence[str]) -> float:
     return cost
 
 
-def _found(prompt: Prompt, mark: int, entries: set[int]) -> int:
+def _find_longest(prompt: Prompt, mark: int, entries: set[int]) -> int:
     """Return the tokens of the longest entry that a mark can read."""
     for position in range(mark, max(mark - LOOK_BACK, 0), -1):
         if prompt.prefixes[position] in entries:
@@ -119,11 +119,11 @@ def local(session: Sequence[Prompt], first: int) -> float:
     return sum(prompt.total - prompt.ends[prompt.shared] for prompt in session[first:])
 
 
-def uncached(session: Sequence[Prompt], first: int) -> float:
+def price_uncached(session: Sequence[Prompt], first: int) -> float:
     return sum(prompt.total for prompt in session[first:])
 
 
-RULES = {"Anthropic": anthropic, "OpenAI": openai, "local": local, "no cache": uncached}
+RULES = {"Anthropic": anthropic, "OpenAI": openai, "local": local, "no cache": price_uncached}
 
 
 def trims(session: Sequence[Prompt], first: int) -> int:

@@ -268,7 +268,7 @@ def memory(load: Load, upstream: str, size: Size) -> Table:
     for kind, asks in kinds.items():
         for subject in (subjects.relay, subjects.brim):
             with subject(upstream) as server:
-                sizes = [resident_bytes(server.pid), *_held(load, server, asks, size)]
+                sizes = [resident_bytes(server.pid), *_measure_memory(load, server, asks, size)]
             row: dict[str, Cell] = {"answers": kind, "through": server.name}
             marks = ["start", "full", *(f"{size.step * (step + 1):,}" for step in range(STEPS))]
             row |= {mark: held / 2**20 for mark, held in zip(marks, sizes, strict=True)}
@@ -285,7 +285,7 @@ def memory(load: Load, upstream: str, size: Size) -> Table:
     )
 
 
-def _held(load: Load, server: Server, asks: Sequence[Ask], size: Size) -> Iterator[int]:
+def _measure_memory(load: Load, server: Server, asks: Sequence[Ask], size: Size) -> Iterator[int]:
     load.send(server, LONG, FILLING, 4)
     yield resident_bytes(server.pid)
     for _ in range(STEPS):
@@ -300,7 +300,7 @@ def tables(options: Options) -> Iterator[Table]:
         return
     size = SHORT if options.short else Size()
     with start_load() as load, subjects.upstream() as upstream:
-        yield from _compared(load, upstream, size, peers=options.peers)
+        yield from _compare_servers(load, upstream, size, peers=options.peers)
         with subjects.relay(upstream) as relay, subjects.brim_with_caps(upstream) as stores:
             bench = Bench(load, [relay, *stores], size)
             bench.warm_up()
@@ -308,7 +308,7 @@ def tables(options: Options) -> Iterator[Table]:
         yield memory(load, upstream, size)
 
 
-def _compared(load: Load, upstream: str, size: Size, *, peers: bool) -> Iterator[Table]:
+def _compare_servers(load: Load, upstream: str, size: Size, *, peers: bool) -> Iterator[Table]:
     with subjects.relay(upstream) as relay, subjects.brim(upstream) as brim, ExitStack() as stack:
         servers = [relay, brim]
         missing = environment.ready(environment.GATEWAY) if peers else "peers left out as asked"

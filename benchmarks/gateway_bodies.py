@@ -87,7 +87,7 @@ def _words(chance: random.Random, number: int) -> str:
 
 @cache
 def _vocabulary() -> list[str]:
-    texts = "\n".join(material.spoken()["user"] + material.spoken()["assistant"])
+    texts = "\n".join(material.load_texts()["user"] + material.load_texts()["assistant"])
     return sorted(set(re.findall(r"[A-Za-z]{2,14}", texts)))
 
 

@@ -181,7 +181,7 @@ async def run(order: Order) -> Outcome:
     with suppress(TimeoutError):
         async with asyncio.timeout(order.limit):
             await asyncio.gather(
-                *(_connected(order, made, tally) for _ in range(order.concurrency))
+                *(_run_connection(order, made, tally) for _ in range(order.concurrency))
             )
     seconds = time.perf_counter() - began
     await asyncio.sleep(SETTLING)
@@ -197,7 +197,7 @@ async def run(order: Order) -> Outcome:
     )
 
 
-async def _connected(order: Order, made: Iterator[bytes], tally: Tally) -> None:
+async def _run_connection(order: Order, made: Iterator[bytes], tally: Tally) -> None:
     loop = asyncio.get_running_loop()
     transport, client = await loop.create_connection(
         lambda: Client(made, tally, streamed=order.ask.stream), "127.0.0.1", order.port

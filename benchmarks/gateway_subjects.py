@@ -70,8 +70,8 @@ def brim_with_caps(upstream: str) -> Iterator[list[Server]]:
         folder = stack.enter_context(TemporaryDirectory())
         stores = {
             SQLITE: str(Path(folder, "accounts.sqlite3")),
-            POSTGRES: stack.enter_context(postgres.running()),
-            REDIS: stack.enter_context(valkey.running()),
+            POSTGRES: stack.enter_context(postgres.run_server()),
+            REDIS: stack.enter_context(valkey.run_server()),
         }
         yield [
             stack.enter_context(brim(upstream, f"{BRIM}, {name}", store))

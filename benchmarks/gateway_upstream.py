@@ -107,10 +107,10 @@ def _event(name: str, body: Body) -> bytes:
 
 
 def _data(body: Body) -> bytes:
-    return b"data: %s\n\n" % _packed(body)
+    return b"data: %s\n\n" % _pack(body)
 
 
-def _packed(body: Body) -> bytes:
+def _pack(body: Body) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -119,11 +119,11 @@ def _packed(body: Body) -> bytes:
 
 def _whole(status: str, body: Body) -> bytes:
     head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n"
-    packed = _packed(body)
+    packed = _pack(body)
     return f"{head}content-length: {len(packed)}\r\n\r\n".encode() + packed
 
 
-def _framed(event: bytes) -> bytes:
+def _frame_chunk(event: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(event), event)
 
 
@@ -140,9 +140,9 @@ REPLIES = {
     b"/v1/messages": _whole("200 OK", _message(SAID, "end_turn")),
 }
 STREAMS = {
-    (b"/v1/chat/completions", False): [*map(_framed, _chat_events(usage=False))],
-    (b"/v1/chat/completions", True): [*map(_framed, _chat_events(usage=True))],
-    (b"/v1/messages", False): [*map(_framed, _message_events())],
+    (b"/v1/chat/completions", False): [*map(_frame_chunk, _chat_events(usage=False))],
+    (b"/v1/chat/completions", True): [*map(_frame_chunk, _chat_events(usage=True))],
+    (b"/v1/messages", False): [*map(_frame_chunk, _message_events())],
 }
 
 

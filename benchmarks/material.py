@@ -21,7 +21,7 @@ LATER = ("swe_gemini-3-pro",)
 
 
 @cache
-def spoken() -> dict[str, list[str]]:
+def load_texts() -> dict[str, list[str]]:
     """Return all recorded texts by role.
 
     Agents that were recorded without tool calls have their outputs in user turns.
@@ -41,7 +41,7 @@ def spoken() -> dict[str, list[str]]:
 def turns(seed: int) -> Iterator[Message]:
     """Yield an endless conversation: a system prompt, then user, call, result, reply, and so on."""
     chance = random.Random(seed)
-    yield {"role": "system", "content": spoken()["system"][0]}
+    yield {"role": "system", "content": load_texts()["system"][0]}
     for number in count():
         yield {"role": "user", "content": _mix("user", chance)}
         yield _call(f"call_{seed}_{number}", chance)
@@ -59,7 +59,7 @@ def _call(name: str, chance: random.Random) -> Message:
 
 def _mix(role: str, chance: random.Random) -> str:
     """Return the first half of a recorded text, a number, and the second half of another."""
-    first, second = chance.choice(spoken()[role]), chance.choice(spoken()[role])
+    first, second = chance.choice(load_texts()[role]), chance.choice(load_texts()[role])
     start = first[: len(first) // 2]
     return f"{start}\n{chance.randrange(10**9)}\n{second[len(second) // 2 :]}"
 

@@ -72,8 +72,8 @@ def judge(messages: Sequence[Message], limit: int, policy: str) -> Verdict:
         tuple(faults),
         size / limit,
         validity.user_first(fitted) or not any(m["role"] == "user" for m in messages),
-        validity.met(fitted, messages, "user"),
-        validity.met(fitted, messages, "assistant"),
+        validity.has_new_neighbors(fitted, messages, "user"),
+        validity.has_new_neighbors(fitted, messages, "assistant"),
         size == request.plan.tokens,
     )
 
@@ -183,7 +183,7 @@ def agreement(recorded: Sequence[Recording]) -> report.Table:
 def _compare(messages: list[Message], budget: int) -> Iterator[tuple[str, tuple[bool, bool]]]:
     asked = request_points(messages)
     cached = [
-        [_sent(partial(limited.fit, messages[:point], budget, policy)) for policy in POLICIES]
+        [_list_sent(partial(limited.fit, messages[:point], budget, policy)) for policy in POLICIES]
         for point in asked
     ]
     for place, policy in enumerate(POLICIES):
@@ -192,11 +192,11 @@ def _compare(messages: list[Message], budget: int) -> Iterator[tuple[str, tuple[
             for message in messages[start:point]:
                 session.append(message)
             limited.forget()
-            fresh = _sent(partial(limited.fit, messages[:point], budget, policy))
-            yield policy, (_sent(session.request) == fresh, row[place] == fresh)
+            fresh = _list_sent(partial(limited.fit, messages[:point], budget, policy))
+            yield policy, (_list_sent(session.request) == fresh, row[place] == fresh)
 
 
-def _sent(ask: Callable[[], brim.Request]) -> list[Message] | None:
+def _list_sent(ask: Callable[[], brim.Request]) -> list[Message] | None:
     """Return the messages of a request; None if it does not fit."""
     try:
         return list(ask().messages)

@@ -23,7 +23,7 @@ NAME = 1
 
 
 @cache
-def encoding() -> Encoding:
+def load_o200k() -> Encoding:
     """Return the o200k vocabulary of brim's package as a tiktoken encoding."""
     from brim.tokens import vocabularies
 
@@ -32,7 +32,7 @@ def encoding() -> Encoding:
 
 @lru_cache(maxsize=200_000)
 def tokens(text: str) -> int:
-    return len(encoding().encode_ordinary(text))
+    return len(load_o200k().encode_ordinary(text))
 
 
 def texts(message: Message) -> list[str]:

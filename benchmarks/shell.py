@@ -89,7 +89,7 @@ class Place:
 def _talk(turns: int) -> Iterator[dict[str, Any]]:
     """Yield messages and replies of typical length."""
     chance = random.Random(5)
-    texts = material.spoken()
+    texts = material.load_texts()
     for place in range(turns):
         role = "assistant" if place % 2 else "user"
         text = chance.choice(texts[role])
@@ -98,7 +98,7 @@ def _talk(turns: int) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def listening(window: int) -> Iterator[str]:
+def run_server(window: int) -> Iterator[str]:
     """Run a server that records when requests arrive; yield its address."""
     command = [sys.executable, "-m", "benchmarks.arrivals", str(window)]
     with subprocess.Popen(
@@ -123,11 +123,11 @@ def _arrivals(url: str) -> list[float]:
 def wire() -> Table:
     rows: list[dict[str, Cell]] = []
     for name, window in WINDOWS.items():
-        with TemporaryDirectory() as folder, listening(window) as url:
+        with TemporaryDirectory() as folder, run_server(window) as url:
             place = Place(Path(folder), f"{url}/v1")
             saved = place.save(TURNS)
             rows += _inside(name, place, saved, url)
-            rows += _typed(name, place, saved, url)
+            rows += _measure_typing(name, place, saved, url)
     return Table(
         f"Shell: from Enter to the request on the wire, {TURNS:,} turns, ms",
         rows,
@@ -159,7 +159,7 @@ def _inside(name: str, place: Place, saved: str, url: str) -> list[dict[str, Cel
     ]
 
 
-def _typed(name: str, place: Place, saved: str, url: str) -> list[dict[str, Cell]]:
+def _measure_typing(name: str, place: Place, saved: str, url: str) -> list[dict[str, Cell]]:
     """Measure from outside: from a key press in a terminal to the arrival of the request."""
     before, pressed = len(_arrivals(url)), []
     with place.terminal("resume", saved) as terminal:
@@ -196,13 +196,13 @@ def starts() -> Table:
     rows: list[dict[str, Cell]] = []
     with TemporaryDirectory() as folder, _closed_address() as url:
         place = Place(Path(folder), url)
-        rows.append(_started("brim", place))
+        rows.append(_measure_start("brim", place))
         for turns in RESUMED:
             saved = place.save(turns)
-            rows.append(_started(f"brim resume, {turns:,} turns", place, "resume", saved))
+            rows.append(_measure_start(f"brim resume, {turns:,} turns", place, "resume", saved))
         place = Place(Path(folder), url, CATALOGUED)
-        rows.append(_started("brim, window known", place))
-        rows.append(_started(f"the same, {RESUMED[-1]:,} turns", place, "resume", saved))
+        rows.append(_measure_start("brim, window known", place))
+        rows.append(_measure_start(f"the same, {RESUMED[-1]:,} turns", place, "resume", saved))
     return Table(
         "Shell: from the start to the prompt, ms",
         rows,
@@ -223,7 +223,7 @@ def _closed_address() -> Iterator[str]:
         yield f"http://127.0.0.1:{held.getsockname()[1]}/v1"
 
 
-def _started(name: str, place: Place, *arguments: str) -> dict[str, Cell]:
+def _measure_start(name: str, place: Place, *arguments: str) -> dict[str, Cell]:
     taken = []
     for _ in range(STARTS):
         began = time.monotonic()
@@ -237,12 +237,12 @@ def _started(name: str, place: Place, *arguments: str) -> dict[str, Cell]:
 
 def _imports() -> list[tuple[str, float]]:
     """Return the slowest imports, without their own imports; the best time of each."""
-    runs = [_imported() for _ in range(IMPORTS)]
+    runs = [_measure_imports() for _ in range(IMPORTS)]
     best = {name: min(run.get(name, 0.0) for run in runs) for name in runs[0]}
     return sorted(best.items(), key=lambda item: -item[1])[:6]
 
 
-def _imported() -> dict[str, float]:
+def _measure_imports() -> dict[str, float]:
     command = [sys.executable, "-X", "importtime", "-c", "import brim.cli.main, brim.shell.main"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     own: dict[str, float] = {}

@@ -127,7 +127,7 @@ def growth(bench: Bench) -> Table:
         f"Speed: a growing history, fitted at every request to {GROWTH_LIMIT:,} tokens",
         rows,
         formats,
-        [*bench.notes, _tokenizing(times), *_against(times, bench.peers)],
+        [*bench.notes, _describe_tokenizing(times), *_against(times, bench.peers)],
     )
 
 
@@ -158,7 +158,7 @@ def _exponent(found: dict[int, Time]) -> float | None:
     return math.log(found[largest].seconds / found[middle].seconds) / math.log(largest / middle)
 
 
-def _tokenizing(times: dict[str, dict[int, Time]]) -> str:
+def _describe_tokenizing(times: dict[str, dict[int, Time]]) -> str:
     baselines = [time[TURNS[-1]].tokenizing for time in times.values() if time[TURNS[-1]].ratio]
     return (
         f"tokenizing {TURNS[-1]:,} turns once: {min(baselines, default=math.nan):.2f} s; "

@@ -32,7 +32,7 @@ class Subject:
 
 def tokenize(messages: Sequence[Message]) -> int:
     """Tokenize every text of every message once: the baseline."""
-    encode = ruler.encoding().encode_ordinary
+    encode = ruler.load_o200k().encode_ordinary
     texts = (text for message in messages for text in ruler.texts(message) if text)
     return sum(len(encode(text)) for text in texts)
 
@@ -67,7 +67,7 @@ def haystack() -> Subject:
 
 
 def _haystack_tokens(message: Any) -> int:
-    encode = ruler.encoding().encode_ordinary
+    encode = ruler.load_o200k().encode_ordinary
     results = [result.result for result in message.tool_call_results]
     total = ruler.MESSAGE + sum(len(encode(text)) for text in [*message.texts, *results])
     for call in message.tool_calls:
@@ -93,7 +93,7 @@ def langchain(exact: bool) -> Subject:
 
 
 def _langchain_tokens(messages: list[Any]) -> int:
-    encode = ruler.encoding().encode_ordinary
+    encode = ruler.load_o200k().encode_ordinary
     total = ruler.REQUEST + ruler.MESSAGE * len(messages)
     for message in messages:
         total += len(encode(message.content))

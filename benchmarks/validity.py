@@ -48,7 +48,7 @@ def user_first(messages: Sequence[Message]) -> bool:
     return next((m["role"] == "user" for m in messages if m["role"] not in SYSTEM), True)
 
 
-def met(messages: Sequence[Message], original: Sequence[Message], role: str) -> bool:
+def has_new_neighbors(messages: Sequence[Message], original: Sequence[Message], role: str) -> bool:
     """Return whether two turns of a role are adjacent that were not before the trim."""
     before = {(_words(a), _words(b)) for a, b in _neighbours(original, role)}
     return any((_words(a), _words(b)) not in before for a, b in _neighbours(messages, role))

@@ -27,7 +27,7 @@ SESSION = "brim session"
 """Grows inside a `brim.Session`; all other subjects get the history at each request."""
 
 
-def timed(work: Callable[[], object]) -> float:
+def measure_time(work: Callable[[], object]) -> float:
     gc.collect()
     start = time.process_time()
     work()
@@ -41,8 +41,8 @@ def cold(subject: Subject, tokens: int, limit: int, rounds: int) -> dict[str, fl
     for seed in range(1, rounds + 1):
         messages = material.of_tokens(tokens, seed)
         native = subject.convert(material.of_tokens(tokens, seed))
-        once.append(timed(partial(subjects.tokenize, messages)))
-        own.append(timed(partial(subject.fit, native, limit)))
+        once.append(measure_time(partial(subjects.tokenize, messages)))
+        own.append(measure_time(partial(subject.fit, native, limit)))
     return {"seconds": min(own), "tokenizing": min(once)}
 
 
@@ -51,7 +51,7 @@ def growth(name: str, turns: int, limit: int) -> dict[str, float]:
     grow(name, 40, limit, seed=0)
     once = partial(subjects.tokenize, material.of_turns(turns, seed=1))
     return {
-        "tokenizing": min(timed(once) for _ in range(BASELINE_ROUNDS)),
+        "tokenizing": min(measure_time(once) for _ in range(BASELINE_ROUNDS)),
         "seconds": grow(name, turns, limit, seed=1),
     }
 
@@ -59,10 +59,10 @@ def growth(name: str, turns: int, limit: int) -> dict[str, float]:
 def grow(name: str, turns: int, limit: int, seed: int) -> float:
     messages = material.of_turns(turns, seed)
     if name == SESSION:
-        return timed(partial(in_session, messages, limit))
+        return measure_time(partial(in_session, messages, limit))
     subject = find(name)
     native = subject.convert(messages)
-    return timed(partial(stateless, subject, native, messages, limit))
+    return measure_time(partial(stateless, subject, native, messages, limit))
 
 
 def in_session(messages: list[Message], limit: int) -> None:

@@ -119,13 +119,11 @@ def check_names() -> Iterator[str]:
     """Find modules, functions and classes whose names break the rules."""
     classes: defaultdict[str, list[str]] = defaultdict(list)
     for path in _files(".py"):
-        if not path.startswith("src/"):
-            continue
-        stem = Path(path).stem
+        stem, is_source = Path(path).stem, path.startswith("src/")
         if stem.endswith("ing") and stem not in ING_MODULES and "_" not in stem:
             yield f"{path}:1: module {stem} is a bare -ing form; use a noun"
         for node in ast.parse((ROOT / path).read_text("utf-8")).body:
-            if isinstance(node, ast.ClassDef):
+            if isinstance(node, ast.ClassDef) and is_source:
                 classes[node.name].append(f"{path}:{node.lineno}")
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_participle(node):
                 yield f"{path}:{node.lineno}: function {node.name} is a bare participle; use a verb"
@@ -136,7 +134,8 @@ def check_names() -> Iterator[str]:
 
 def _is_participle(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     name = node.name.removeprefix("_")
-    if any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list):
+    decorators = {word for each in node.decorator_list for word in ast.unparse(each).split("(")}
+    if decorators & {"overload", "pytest.fixture"}:  # a fixture is named for its value
         return False
     return bool(IRREGULAR.fullmatch(name)) or (
         bool(PARTICIPLE.fullmatch(name)) and name not in VERBS

@@ -71,7 +71,7 @@ def pack_all(raw: Path, to: Path) -> None:
         tokens = tokens_by_rank(content)
         packed = pack(tokens)
         (to / f"{name}.xz").write_bytes(packed)
-        about[name] = {"tokens": len(tokens), "sha256": expected, **splitting(name)}
+        about[name] = {"tokens": len(tokens), "sha256": expected, **read_pattern(name)}
         print(f"{name}: {len(tokens):,} tokens, {len(content):,} bytes raw, {len(packed):,} packed")
     text = json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False)
     (to / "vocabularies.json").write_text(text + "\n", encoding="utf-8")
@@ -94,7 +94,7 @@ def pack(tokens: list[bytes]) -> bytes:
     return lzma.compress(lengths + b"".join(tokens), check=lzma.CHECK_SHA256, filters=filters)
 
 
-def splitting(name: str) -> dict[str, object]:
+def read_pattern(name: str) -> dict[str, object]:
     """Return the pattern and the special tokens of a vocabulary, from tiktoken's code."""
     from tiktoken_ext import openai_public
 

@@ -25,7 +25,7 @@ from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, ScriptedServer, TextReply
-from tests.support.gateway.process import Running, running
+from tests.support.gateway.process import Running, run_gateway
 from tests.support.gateway.requests import CHAT, wait_until
 
 DAY: Final = 86_400.0
@@ -55,7 +55,7 @@ def scene(folder: Path) -> Iterator[tuple[str, str]]:
             model: stack.enter_context(provider) for model, provider in _providers(held).items()
         }
         config = _config({model: provider.url for model, provider in providers.items()}, folder)
-        server = stack.enter_context(running(config))
+        server = stack.enter_context(run_gateway(config))
         _ask(server, secrets, random)
         last = {**_agent(120, random, CLAUDE), "stream": True}
         asking = threading.Thread(target=_post, args=(server, last, secrets["alice"]))

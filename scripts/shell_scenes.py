@@ -109,15 +109,15 @@ def at_work(*, tools: bool = False) -> Iterator[Typist]:
 def screen(typist: Typist, words: str) -> str:
     """Return the screen, starting at the last line that contains this text."""
     terminal = typist.terminal
-    terminal.wait_for(lambda lines: STATUS in _used(lines)[-1])
+    terminal.wait_for(lambda lines: STATUS in _strip_empty(lines)[-1])
     terminal.settle()
-    lines, rows = _used(terminal.screen), terminal.ansi().split("\n")
+    lines, rows = _strip_empty(terminal.screen), terminal.ansi().split("\n")
     begin = max(place for place, line in enumerate(lines) if words in line)
     end = max(place for place, line in enumerate(lines[:-1]) if line)
     return "\n".join([*rows[begin : end + 1], rows[len(lines) - 1]])
 
 
-def _used(lines: Sequence[str]) -> list[str]:
+def _strip_empty(lines: Sequence[str]) -> list[str]:
     """Return the lines without trailing empty ones."""
     return "\n".join(lines).rstrip("\n").split("\n")
 
@@ -183,15 +183,15 @@ def status() -> str:
     """The prompt and the status line: at the start, when the window is full, and after a trim."""
     with at_work() as typist:
         typist.do(":tree")  # it would come by itself, sooner or later
-        states = [typed(typist, "git diff --stat")]
+        states = [type_line(typist, "git diff --stat")]
         work(typist)
-        states.append(typed(typist, "make checkout faster"))
+        states.append(type_line(typist, "make checkout faster"))
         more(typist)
         states.append(screen(typist, ":recall"))
     return "\n\n".join(states)
 
 
-def typed(typist: Typist, line: str) -> str:
+def type_line(typist: Typist, line: str) -> str:
     """Return the screen with a typed line that is not sent."""
     typist.terminal.type(line)
     typist.at(line)

@@ -49,12 +49,17 @@ def page() -> str:
 def section(name: str, value: object) -> str:
     """Return the section of one public name: signature, docstring, members."""
     if inspect.isfunction(value):
-        lines = [f"### `{name}`\n", _code(f"{name}{_signature(value)}"), _docstring(value)]
+        lines = [f"### `{name}`\n", _code(f"{name}{_signature(value)}"), _read_docstring(value)]
     elif inspect.isclass(value) and issubclass(value, BaseException):
         base = value.__bases__[0].__name__
-        lines = [f"### `{name}`\n", f"A subclass of `{base}`. {_docstring(value)}"]
+        lines = [f"### `{name}`\n", f"A subclass of `{base}`. {_read_docstring(value)}"]
     else:
-        lines = [f"### `{name}`\n", *_constructor(name, value), _docstring(value), *_members(value)]
+        lines = [
+            f"### `{name}`\n",
+            *_constructor(name, value),
+            _read_docstring(value),
+            *_members(value),
+        ]
     return "\n".join(line for line in lines if line) + "\n"
 
 
@@ -87,12 +92,12 @@ def _signature(value: object, *, bound: bool = False) -> str:
     return re.sub(r"<[^<>]* at 0x[0-9a-f]+>", "…", text)
 
 
-def _docstring(value: object) -> str:
+def _read_docstring(value: object) -> str:
     return inspect.cleandoc(getattr(value, "__doc__", None) or "") + "\n"
 
 
 def _first(value: object) -> str:
-    return " ".join(_docstring(value).split("\n\n")[0].split())
+    return " ".join(_read_docstring(value).split("\n\n")[0].split())
 
 
 def _type(value: object) -> str:

@@ -37,7 +37,7 @@ def _plan(page: Page) -> None:
     page.locator("dialog .windows").wait_for()
 
 
-def _spending(page: Page) -> None:
+def _draw_spending(page: Page) -> None:
     page.get_by_role("link", name="Spending").click()
     page.locator(".days").wait_for()
 
@@ -59,7 +59,7 @@ class Shot(NamedTuple):
 SHOTS: Final = {
     "requests": Shot(_requests),
     "plan": Shot(_plan),
-    "spending": Shot(_spending, height=800),
+    "spending": Shot(_draw_spending, height=800),
     "models": Shot(_models, height=320, colours="dark"),
     "dark": Shot(_requests, height=480, colours="dark"),
     "narrow": Shot(_requests, 390, 780),

@@ -144,7 +144,7 @@ def anyio_backend() -> str:
 def postgres_url() -> Iterator[str]:
     from tests.support.accounts import postgres
 
-    with postgres.running() as url:
+    with postgres.run_server() as url:
         yield url
 
 
@@ -152,7 +152,7 @@ def postgres_url() -> Iterator[str]:
 def valkey_url() -> Iterator[str]:
     from tests.support.accounts import valkey
 
-    with valkey.running() as url:
+    with valkey.run_server() as url:
         yield url
 
 

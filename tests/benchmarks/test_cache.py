@@ -50,7 +50,7 @@ def test_anthropic_finds_no_entry_more_than_twenty_messages_back() -> None:
     sizes = [2_000] + [100] * 40
     near, far = list(range(21)), list(range(40))
     read = cache.anthropic(cache.prompts([[0, 1], near], sizes, [2, 2]), first=1)
-    missed = cache._marked(cache.prompts([[0, 1], far], sizes, [2, 2]), 1, ["tail"])
+    missed = cache._price_marked(cache.prompts([[0, 1], far], sizes, [2, 2]), 1, ["tail"])
     assert read < 0.1 * 2_100 + 1.25 * 1_900 + 2 * ruler.REQUEST
     assert missed == pytest.approx(1.25 * (2_000 + 39 * 100) + ruler.REQUEST)
 

@@ -50,7 +50,7 @@ HISTORY = [
 POINT = 8
 
 
-def replayed(kept: list[int]) -> tuple[replay.Replay, replay.Pool]:
+def replay_request(kept: list[int]) -> tuple[replay.Replay, replay.Pool]:
     """Return a request of all policies before the third call that contained the messages `kept`."""
     pool = replay.Pool()
     history = tuple(map(pool.number, HISTORY))
@@ -59,7 +59,7 @@ def replayed(kept: list[int]) -> tuple[replay.Replay, replay.Pool]:
 
 
 def find_needs(near: int) -> frozenset[str]:
-    session, pool = replayed([])
+    session, pool = replay_request([])
     (needs,) = recall.find_needs(session, near, pool, recall.entities)
     return needs
 
@@ -78,7 +78,7 @@ def test_what_the_newest_messages_contain_is_not_needed() -> None:
 def test_recall_is_the_share_of_the_needed_entities_in_the_request(
     kept: list[int], recall_found: int
 ) -> None:
-    session, pool = replayed(kept)
+    session, pool = replay_request(kept)
     total = recall.totals([session], 2, pool)["steady"]
     assert total.entities.recall == recall_found
     assert total.entities.needed == 1
@@ -90,7 +90,7 @@ def test_arguments_of_calls_are_read_as_text() -> None:
 
 
 def test_controls_have_the_size_of_the_request_and_keep_its_newest_messages() -> None:
-    session, pool = replayed([3, 4, 5, 6, 7])
+    session, pool = replay_request([3, 4, 5, 6, 7])
     order = [2, 1, 0, 5, 4, 3]
     (changed,) = recall.replace_older(session, 2, pool, order)
     places = [session.history.index(number) for number in changed]

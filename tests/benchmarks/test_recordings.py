@@ -22,8 +22,8 @@ def task(number: int, file: str = "one") -> recordings.Recording:
 
 def test_a_session_is_eight_tasks_of_one_repository_by_number() -> None:
     first, second = recordings.sessions([task(number) for number in reversed(range(12))])
-    said = [message["content"] for message in first.messages if message["role"] == "user"]
-    assert said == [f"Fix {number}." for number in range(8)]
+    contents = [message["content"] for message in first.messages if message["role"] == "user"]
+    assert contents == [f"Fix {number}." for number in range(8)]
     assert [message["role"] for message in first.messages].count("system") == 1
     assert len(second.messages) == 1 + 4 * 2
 

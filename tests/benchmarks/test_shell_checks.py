@@ -45,7 +45,9 @@ SECOND = [*ran("made-1"), turn("user", "b", output="$ echo made-1"), *ran("made-
 SENT = [exchange("a", "A"), exchange("$ echo made-1\n\nb", "B!")]
 
 
-def found(events: Sequence[Event], exchanges: Sequence[Exchange], window: int = 10) -> list[str]:
+def list_problems(
+    events: Sequence[Event], exchanges: Sequence[Exchange], window: int = 10
+) -> list[str]:
     typed = TypedInput(
         sent=["a", "b"], maybe={"c"}, interrupted={"b", "c"}, printed=["made-1", "made-2"]
     )
@@ -53,9 +55,9 @@ def found(events: Sequence[Event], exchanges: Sequence[Exchange], window: int = 
 
 
 def test_a_correct_run_has_no_findings() -> None:
-    assert found([*FIRST, *SECOND], SENT) == []
+    assert list_problems([*FIRST, *SECOND], SENT) == []
     third = [turn("assistant", "B"), turn("user", "c", output="$ echo made-2")]
-    assert found([*FIRST, *SECOND, *third], SENT) == []
+    assert list_problems([*FIRST, *SECOND, *third], SENT) == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_a_correct_run_has_no_findings() -> None:
     ],
 )
 def test_errors_in_the_conversation_file_are_found(events: list[Event], problem: str) -> None:
-    assert problem in found(events, SENT)
+    assert problem in list_problems(events, SENT)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_errors_in_the_conversation_file_are_found(events: list[Event], problem:
     ],
 )
 def test_errors_in_the_requests_are_found(exchanges: list[Exchange], problem: str) -> None:
-    assert problem in found([*FIRST, *SECOND], exchanges)
+    assert problem in list_problems([*FIRST, *SECOND], exchanges)
 
 
 def test_rows_with_wrong_totals_are_found() -> None:

@@ -56,8 +56,8 @@ def test_a_user_message_comes_first_after_the_system_prompt() -> None:
 
 def test_adjacent_user_messages_are_reported_only_after_a_trim() -> None:
     other = {"role": "user", "content": "Stop."}
-    assert validity.met([USER, other], [USER, ANSWER, other], "user")
-    assert not validity.met([USER, other], [ANSWER, USER, other], "user")
+    assert validity.has_new_neighbors([USER, other], [USER, ANSWER, other], "user")
+    assert not validity.has_new_neighbors([USER, other], [ANSWER, USER, other], "user")
 
 
 def test_the_open_step_is_a_last_step_followed_only_by_its_results() -> None:

@@ -470,7 +470,7 @@ def test_ctrl_c_leaves_complete_lines_and_explains_how_to_resume(
     run = start_run(1_800, out)
     os.killpg(run.pid, signal.SIGINT)
     assert run.stderr is not None
-    said = run.stderr.read().decode()
+    errors = run.stderr.read().decode()
     assert run.wait() == 130
     assert run.stdin is not None
     run.stdin.close()
@@ -479,7 +479,7 @@ def test_ctrl_c_leaves_complete_lines_and_explains_how_to_resume(
     assert written.endswith(b"\n")
     lines = written.count(b"\n")
     how = "Run the same command with --resume to continue."
-    assert said.endswith(f"brim: Stopped after {lines:,} rows. {how}\n")
+    assert errors.endswith(f"brim: Stopped after {lines:,} rows. {how}\n")
     assert brim_command("fit", rows, *WINDOW, "-j", 1, "-o", out, "--resume").exit_code == 0
     assert out.read_bytes() == whole
 

@@ -45,17 +45,17 @@ def test_a_key_is_not_stored_on_disk(office: Office) -> None:
 
 
 def test_a_new_key_is_printed_with_client_settings(office: Office) -> None:
-    said = office.brim("keys", "add", "alice", "--project", "web").stderr
-    assert "OPENAI_BASE_URL=http://127.0.0.1:8484/v1 OPENAI_API_KEY=" in said
-    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:8484 ANTHROPIC_API_KEY=" in said
-    assert "project web" in said
-    assert "brim keys cap alice 5/day" in said
+    instructions = office.brim("keys", "add", "alice", "--project", "web").stderr
+    assert "OPENAI_BASE_URL=http://127.0.0.1:8484/v1 OPENAI_API_KEY=" in instructions
+    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:8484 ANTHROPIC_API_KEY=" in instructions
+    assert "project web" in instructions
+    assert "brim keys cap alice 5/day" in instructions
 
 
 def test_an_operator_key_is_for_the_dashboard(office: Office) -> None:
-    said = office.brim("keys", "add", "boss", "--operator").stderr
-    assert "opens the dashboard at http://127.0.0.1:8484/" in said
-    assert "API_KEY" not in said
+    instructions = office.brim("keys", "add", "boss", "--operator").stderr
+    assert "opens the dashboard at http://127.0.0.1:8484/" in instructions
+    assert "API_KEY" not in instructions
     assert "operator" in office.brim("keys").stdout
 
 
@@ -268,7 +268,7 @@ def store(request: pytest.FixtureRequest, empty_store: EmptyStore) -> str:
     return empty_store(request.param)
 
 
-async def spent(store: str, id: str) -> None:
+async def spend_daily(store: str, id: str) -> None:
     """Record 1.25 dollars against a daily cap."""
     account_store = create_store(store, Path())
     await account_store.open()
@@ -296,7 +296,7 @@ def test_the_commands_work_with_every_store(office: Office, store: str) -> None:
     assert [key["name"] for key in listed["keys"]] == ["alice"]
     assert listed["keys"][0]["caps"][0]["cap"] == "5"
     assert [one["scope"] for one in listed["shared"]] == ["project:web"]
-    asyncio.run(spent(store, listed["keys"][0]["id"]))
+    asyncio.run(spend_daily(store, listed["keys"][0]["id"]))
     ever = ("--since", "0001-01-01", "--until", "9999-12-31")
     (row,) = json.loads(brim("cost", "--by", "key", "--json", *ever))["rows"]
     assert (row["key"], row["requests"], row["cost"]) == ("alice", 1, "1.25")
@@ -364,6 +364,6 @@ def test_a_list_fits_the_width_of_the_terminal(office: Office, columns: int) -> 
 
 @pytest.mark.parametrize("words", ["keys", "keys add", "keys cap", "cost"])
 def test_help_has_examples(office: Office, words: str) -> None:
-    told = office.brim(*words.split(), "--help").stdout
-    assert told.startswith(f"Usage: brim {words} ")
-    assert told.count(f"brim {words} ") >= 3  # examples
+    page = office.brim(*words.split(), "--help").stdout
+    assert page.startswith(f"Usage: brim {words} ")
+    assert page.count(f"brim {words} ") >= 3  # examples

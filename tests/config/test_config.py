@@ -160,7 +160,7 @@ def test_variables_set_the_key_in_their_name(
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("variable", "value", "problem_text"),
     [
         (
             "BRIM_CONTEXT__POLCY",
@@ -177,10 +177,10 @@ def test_variables_set_the_key_in_their_name(
         ("BRIM_MODELS__FAST", "y", "models.fast must be a table of its own, [models.NAME]"),
     ],
 )
-def test_an_invalid_variable_is_named(variable: str, value: str, said: str) -> None:
+def test_an_invalid_variable_is_named(variable: str, value: str, problem_text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(environment={variable: value})
-    assert str(caught.value).startswith(f"{variable}: {said}")
+    assert str(caught.value).startswith(f"{variable}: {problem_text}")
 
 
 def test_other_variables_are_ignored() -> None:
@@ -205,7 +205,7 @@ def test_an_invalid_upstream_is_reported_with_its_flag() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem_text"),
     [
         (
             '[context]\npolcy = "x"',
@@ -286,10 +286,10 @@ def test_an_invalid_upstream_is_reported_with_its_flag() -> None:
     ],
 )
 def test_problems_have_a_line_and_the_nearest_valid_key(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, text: str, problem_text: str
 ) -> None:
     (problem,) = problems_of(tmp_path, text)
-    assert problem.startswith(said)
+    assert problem.startswith(problem_text)
 
 
 @pytest.mark.parametrize("value", ["nonsense", "ftp://h", "http://", "http://u:p@h", "http://a b"])
@@ -699,10 +699,10 @@ def test_the_command_shows_settings_with_their_sources(
         f'models.f.headers.Key = "***"    # {user}:3',
         "goal.max_dollars = 0.5          # BRIM_GOAL__MAX_DOLLARS",
     ]
-    told = json.loads(brim_config("--json").stdout)
-    assert told["settings"]["models.f.headers.Key"] == {"value": "***", "source": f"{user}:3"}
-    assert told["settings"]["goal.max_dollars"]["value"] == 0.5
-    assert told["files"] == [{"path": str(user), "state": "used"}]
+    report = json.loads(brim_config("--json").stdout)
+    assert report["settings"]["models.f.headers.Key"] == {"value": "***", "source": f"{user}:3"}
+    assert report["settings"]["goal.max_dollars"]["value"] == 0.5
+    assert report["files"] == [{"path": str(user), "state": "used"}]
     everything = json.loads(brim_config("--all", "--json").stdout)["settings"]
     assert everything["context.policy"] == {"value": "steady", "source": "default"}
     assert everything["context.max_turns"]["value"] is None
@@ -728,8 +728,8 @@ def test_invalid_settings_end_the_command(place: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("BRIM_CONFIG", str(write(place / "my.toml", "contxt.policy = 1")))
     ended = brim_config()
     assert ended.exit_code == 2
-    said = "contxt is not a known key. Did you mean context?"
-    assert ended.stderr == f"brim: {place / 'my.toml'}:1: {said}\n"
+    problem_text = "contxt is not a known key. Did you mean context?"
+    assert ended.stderr == f"brim: {place / 'my.toml'}:1: {problem_text}\n"
 
 
 def test_an_overlay_is_used_after_it_is_trusted(place: Path) -> None:

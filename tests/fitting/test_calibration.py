@@ -32,7 +32,7 @@ JAPANESE = "日本語の文章は、ここに書かれています。"
 RUSSIAN = "Здесь написан русский текст. "
 
 
-def learned(*ratios: float, estimate: int = 1_000) -> Calibration:
+def calibrate(*ratios: float, estimate: int = 1_000) -> Calibration:
     """Return the calibration after reports about requests that first counted `estimate`."""
     known = UNCALIBRATED
     for ratio in ratios:
@@ -50,9 +50,9 @@ def test_before_the_first_report_nothing_is_scaled() -> None:
 
 @pytest.mark.parametrize("true", [0.55, 0.7, 0.9, 1.0, 1.1, 1.3, 2.0, 2.9])
 def test_a_constant_ratio_is_found_immediately_and_never_underestimated(true: float) -> None:
-    known = learned(true)
+    known = calibrate(true)
     assert true - 0.001 <= known.ratio <= true * RATIO_STEP + 0.001
-    assert learned(*[true] * 20).ratio == known.ratio
+    assert calibrate(*[true] * 20).ratio == known.ratio
 
 
 @pytest.mark.parametrize("true", [0.7, 1.3, 2.0])
@@ -66,7 +66,7 @@ def test_a_ratio_is_found_whether_or_not_the_estimates_already_use_it(true: floa
 
 
 def test_ratios_move_in_steps() -> None:
-    steps = {learned(1.2 + 0.0005 * n).ratio for n in range(100)}
+    steps = {calibrate(1.2 + 0.0005 * n).ratio for n in range(100)}
     assert len(steps) <= 4
     for lower, higher in zip(sorted(steps), sorted(steps)[1:], strict=False):
         assert higher / lower == pytest.approx(RATIO_STEP, abs=0.001)
@@ -74,29 +74,29 @@ def test_ratios_move_in_steps() -> None:
 
 @pytest.mark.parametrize("odd", [0.0, 0.01, 100.0, -3.0])
 def test_an_outlier_is_bounded_and_among_many_reports_has_little_effect(odd: float) -> None:
-    alone = learned(odd).ratio
+    alone = calibrate(odd).ratio
     assert RATIO_BOUNDS[0] <= alone <= RATIO_BOUNDS[1] * RATIO_STEP
-    assert learned(1.2, 1.2, 1.2, odd, 1.2).ratio == pytest.approx(1.2, rel=0.025)
+    assert calibrate(1.2, 1.2, 1.2, odd, 1.2).ratio == pytest.approx(1.2, rel=0.025)
 
 
 def test_old_reports_are_discarded() -> None:
-    assert learned(*[2.0] * 8, *[1.1] * 8).ratio == pytest.approx(1.1, rel=0.025)
+    assert calibrate(*[2.0] * 8, *[1.1] * 8).ratio == pytest.approx(1.1, rel=0.025)
 
 
 def test_the_uncertainty_shrinks_with_consistent_reports() -> None:
-    doubts = [learned(*[1.2] * number).uncertainty(0.25) for number in range(5)]
+    doubts = [calibrate(*[1.2] * number).uncertainty(0.25) for number in range(5)]
     assert doubts == [0.25, 0.125, 0.125, MIN_UNCERTAINTY, MIN_UNCERTAINTY]
-    assert learned(1.0, 1.4, 1.0, 1.4).uncertainty(0.25) == pytest.approx(0.2)
-    assert learned(0.5, 3.0, 0.5, 3.0).uncertainty(0.25) == 0.25
+    assert calibrate(1.0, 1.4, 1.0, 1.4).uncertainty(0.25) == pytest.approx(0.2)
+    assert calibrate(0.5, 3.0, 0.5, 3.0).uncertainty(0.25) == 0.25
 
 
 @given(st.lists(st.floats(0.01, 50), min_size=1, max_size=20), st.floats(0.01, 0.5))
 def test_the_uncertainty_never_exceeds_the_initial_one(ratios: list[float], first: float) -> None:
-    assert 0 < learned(*ratios).uncertainty(first) <= max(first, 0.01)
+    assert 0 < calibrate(*ratios).uncertainty(first) <= max(first, 0.01)
 
 
 def test_a_small_request_does_not_calibrate() -> None:
-    assert learned(3.0, estimate=100) == UNCALIBRATED
+    assert calibrate(3.0, estimate=100) == UNCALIBRATED
 
 
 def test_non_latin_text_is_calibrated_separately() -> None:
@@ -236,7 +236,7 @@ def test_counters_with_the_same_name_count_the_same() -> None:
 
 
 def test_a_model_with_a_known_vocabulary_is_not_calibrated() -> None:
-    known = learned(1.5)
+    known = calibrate(1.5)
     assert not isinstance(
         ModelProfile("gpt-4o").with_calibration(known).counter(), CalibratedCounter
     )

@@ -62,9 +62,9 @@ def test_a_trimmed_request_fits_and_is_valid(sketch: str, limit: int, policy: Po
     assert [m for m in request.messages if m["role"] in ("system", "developer")] == [
         m for m in messages if m["role"] in ("system", "developer")
     ]
-    spoken = [m["role"] for m in request.messages if m["role"] not in ("system", "developer")]
+    other_roles = [m["role"] for m in request.messages if m["role"] not in ("system", "developer")]
     if any(message["role"] == "user" for message in messages):
-        assert spoken[0] == "user"
+        assert other_roles[0] == "user"
 
 
 @every_policy
@@ -256,11 +256,11 @@ def test_a_clip_mark_counts_the_missing_tokens_of_the_original() -> None:
     messages = history("u5 c1 r1 " + "c1 r1 " * 8)
     messages[2]["content"] = log
     request = fit(messages, 2_100, "rolling")
-    said = int(
+    reported = int(
         request["messages"][2]["content"].split("about ")[1].split(" tokens")[0].replace(",", "")
     )
     decision = request.plan.decisions[2]
-    assert said == pytest.approx(decision.before - decision.after, rel=0.1)
+    assert reported == pytest.approx(decision.before - decision.after, rel=0.1)
 
 
 def test_clipping_a_text_with_dense_ends_still_fills_the_room() -> None:

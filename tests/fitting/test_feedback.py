@@ -22,7 +22,7 @@ EXACT = ModelProfile("gpt-4o", window=WINDOW, reply=500)
 ESTIMATED = ModelProfile("acme/unknown-model", window=WINDOW, reply=500)
 
 
-def planned(target: ModelProfile, *messages: Message) -> tuple[Planner, Plan]:
+def make_plan(target: ModelProfile, *messages: Message) -> tuple[Planner, Plan]:
     counter = target.counter()
     planner = Planner(counter, target.budget(counter), POLICIES["steady"])
     planner.extend(messages)
@@ -33,16 +33,18 @@ def words(number: int) -> Message:
     return Message("user", words=("word " * number,))
 
 
-def refused(overflow: Overflow, target: ModelProfile = EXACT, accepted: int = 0) -> ModelProfile:
+def handle_error(
+    overflow: Overflow, target: ModelProfile = EXACT, accepted: int = 0
+) -> ModelProfile:
     """Return the profile after a context-length error about 6,000 tokens."""
-    _, plan = planned(target, words(6_000))
+    _, plan = make_plan(target, words(6_000))
     return feedback.evaluate_rejection(plan, overflow, replace(target, accepted=accepted))[0]
 
 
-def reported(
+def handle_report(
     target: ModelProfile, tokens: int, *messages: Message, accepted: int = 0
 ) -> Calibration:
-    planner, plan = planned(target, *messages)
+    planner, plan = make_plan(target, *messages)
     known = target.calibration
     target = replace(target, accepted=accepted)
     result = feedback.evaluate_report(plan, tokens, planner, target, known)
@@ -53,7 +55,7 @@ def reported(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "overflow_error",
     [
         Overflow(5_000, 6_100),
         Overflow(5_000, None),
@@ -62,13 +64,15 @@ def reported(
         Overflow(5_000, 5_000, at_least=True),
     ],
 )
-def test_a_limit_that_explains_the_error_is_recorded_as_the_window(said: Overflow) -> None:
-    target = refused(said)
-    assert (target.calibration.window, target.ceiling) == (said.limit, None)
+def test_a_limit_that_explains_the_error_is_recorded_as_the_window(
+    overflow_error: Overflow,
+) -> None:
+    target = handle_error(overflow_error)
+    assert (target.calibration.window, target.ceiling) == (overflow_error.limit, None)
 
 
 @pytest.mark.parametrize(
-    ("said", "accepted"),
+    ("overflow_error", "accepted"),
     [
         pytest.param(Overflow(5_000, 6_100, kind="rate"), 0, id="what a key may send in a minute"),
         pytest.param(Overflow(5_000, 6_100), 5_000, id="less than was answered"),
@@ -78,9 +82,11 @@ def test_a_limit_that_explains_the_error_is_recorded_as_the_window(said: Overflo
         pytest.param(Overflow(7_000, 90_000), 0, id="of something larger"),
     ],
 )
-def test_any_other_limit_is_a_ceiling_for_the_sender_only(said: Overflow, accepted: int) -> None:
-    target = refused(said, accepted=accepted)
-    assert (target.calibration, target.ceiling) == (UNCALIBRATED, said.limit)
+def test_any_other_limit_is_a_ceiling_for_the_sender_only(
+    overflow_error: Overflow, accepted: int
+) -> None:
+    target = handle_error(overflow_error, accepted=accepted)
+    assert (target.calibration, target.ceiling) == (UNCALIBRATED, overflow_error.limit)
 
 
 @given(
@@ -94,9 +100,11 @@ def test_any_other_limit_is_a_ceiling_for_the_sender_only(said: Overflow, accept
     ),
     st.integers(0, WINDOW),
 )
-def test_no_error_records_a_window_below_an_answered_request(said: Overflow, most: int) -> None:
-    learned = refused(said, accepted=most).calibration.window
-    assert learned is None or learned > most
+def test_no_error_records_a_window_below_an_answered_request(
+    overflow_error: Overflow, most: int
+) -> None:
+    new_window = handle_error(overflow_error, accepted=most).calibration.window
+    assert new_window is None or new_window > most
 
 
 # Ratios
@@ -110,26 +118,26 @@ NAMED = Message("user", words=("look",), extras=("Ada",))
 @pytest.mark.parametrize("unreadable", [IMAGE, UNKNOWN_PART])
 @pytest.mark.parametrize("target", [EXACT, ESTIMATED])
 def test_unreadable_content_does_not_calibrate(target: ModelProfile, unreadable: Message) -> None:
-    assert reported(target, 7_000, words(5_000), unreadable) == UNCALIBRATED
+    assert handle_report(target, 7_000, words(5_000), unreadable) == UNCALIBRATED
 
 
 def test_a_message_with_a_name_calibrates() -> None:
-    assert reported(ESTIMATED, 6_000, words(5_000), NAMED).ratio > 1.1
+    assert handle_report(ESTIMATED, 6_000, words(5_000), NAMED).ratio > 1.1
 
 
 @pytest.mark.parametrize("tokens", [3_100, 7_000, 90_000])
 def test_a_report_far_above_the_estimate_does_not_calibrate(tokens: int) -> None:
-    assert reported(ESTIMATED, tokens, words(1_000)) == UNCALIBRATED
+    assert handle_report(ESTIMATED, tokens, words(1_000)) == UNCALIBRATED
 
 
 # What a server adds
 
 
 def test_tokens_that_a_server_adds_to_large_requests_are_kept_free() -> None:
-    known = reported(EXACT, 7_200, words(6_000))
+    known = handle_report(EXACT, 7_200, words(6_000))
     target = EXACT.with_calibration(known)
     before, after = (each.budget(each.counter()) for each in (EXACT, target))
-    _, plan = planned(EXACT, words(6_000))
+    _, plan = make_plan(EXACT, words(6_000))
     missing = 7_200 - plan.tokens
     assert missing <= known.offset <= 1.25 * missing + 1
     assert (after.window, after.room) == (before.window, before.room)
@@ -137,7 +145,7 @@ def test_tokens_that_a_server_adds_to_large_requests_are_kept_free() -> None:
 
 
 def test_a_small_request_records_no_shortfall() -> None:
-    assert reported(EXACT, 1_400, words(1_000)) == UNCALIBRATED
+    assert handle_report(EXACT, 1_400, words(1_000)) == UNCALIBRATED
 
 
 def test_a_shortfall_does_not_change_the_budget_of_calibrated_estimates() -> None:
@@ -169,7 +177,7 @@ def test_a_shortfall_never_takes_most_of_the_room(extra: list[int], accepted: in
     for tokens in extra:
         count = 6_000 + tokens
         target = target.with_calibration(
-            reported(target, max(0, count), words(6_000), accepted=accepted)
+            handle_report(target, max(0, count), words(6_000), accepted=accepted)
         )
     budget = target.budget(target.counter())
     assert budget.limit >= (1 - MAX_OFFSET_SHARE) * budget.room

@@ -105,7 +105,7 @@ def session(turns: list[Raw], window: int, policy: PolicyName = "steady", **more
     return chat
 
 
-def appended(turns: list[Raw]) -> list[Raw]:
+def keep_accepted(turns: list[Raw]) -> list[Raw]:
     """Return the turns that a session accepts."""
     chat, taken = Session(UNKNOWN, window=10**9), []
     for turn in turns:
@@ -125,7 +125,7 @@ def test_with_count_always_the_request_fits_by_the_servers_count(
     turns: list[Raw], window: int, policy: PolicyName, name: str
 ) -> None:
     server = (SERVERS | DENSE)[name]
-    chat = session(appended(turns), window, policy)
+    chat = session(keep_accepted(turns), window, policy)
     try:
         driven = Driven(chat, server, "always")
     except brim.ContextOverflowError:
@@ -140,7 +140,7 @@ def test_with_count_near_the_request_fits_if_the_estimate_is_within_its_uncertai
     turns: list[Raw], window: int, policy: PolicyName, name: str
 ) -> None:
     server = SERVERS[name]
-    chat = session(appended(turns), window, policy)
+    chat = session(keep_accepted(turns), window, policy)
     try:
         driven = Driven(chat, server, "near")
     except brim.ContextOverflowError:
@@ -155,7 +155,7 @@ def test_a_conversation_that_fits_by_the_servers_count_is_never_trimmed(
     turns: list[Raw], policy: PolicyName, name: str, spare: int, ask: CountMode
 ) -> None:
     server = (SERVERS | DENSE)[name]
-    turns = appended(turns)
+    turns = keep_accepted(turns)
     whole = session(turns, 10**8, policy).request()
     window = server(whole)
     assert window is not None
@@ -175,7 +175,7 @@ def test_the_number_of_counts_is_bounded(
         return (SERVERS | DENSE)[name](body)
 
     with suppress(brim.ContextOverflowError):
-        Driven(session(appended(turns), window, policy), server, ask)
+        Driven(session(keep_accepted(turns), window, policy), server, ask)
     assert len(asked) <= 1 + MAX_TRIM_ROUNDS
 
 
@@ -183,7 +183,7 @@ def test_the_number_of_counts_is_bounded(
 def test_without_a_count_the_estimate_decides(
     turns: list[Raw], window: int, policy: PolicyName, ask: CountMode
 ) -> None:
-    turns = appended(turns)
+    turns = keep_accepted(turns)
     try:
         sent = Driven(session(turns, window, policy), no_count, ask).request
     except brim.ContextOverflowError:
@@ -209,7 +209,7 @@ def test_with_reported_usage_the_prefix_is_stable_between_trims(
     server, chat = SERVERS[name], session([], window, policy)
     last: list[Raw] = []
     trim_id: int | None = None
-    for turn in appended(turns):
+    for turn in keep_accepted(turns):
         if turn["role"] == "assistant" and not turn.get("tool_calls"):
             continue
         chat.append(turn)
@@ -251,9 +251,9 @@ def test_in_a_long_conversation_trims_are_rare_and_no_request_is_too_long(
         chat.receive(answer(server(request) if number % reports == 0 else None))
         chat.user(f"and {number}?")
     assert over == 0
-    said = sum(len(json.dumps(turn)) for turn in chat.history) / 4
+    overflow_error = sum(len(json.dumps(turn)) for turn in chat.history) / 4
     slack = {"steady": 0.10, "thrift": 0.40}[policy] * 6_000 * 0.6
-    assert prefixes <= 3 + 1.6 * said / slack
+    assert prefixes <= 3 + 1.6 * overflow_error / slack
 
 
 LATIN = "the budget of the parser reads a file, and writes another one. "
@@ -318,7 +318,7 @@ def test_messages_that_cannot_be_dropped_are_reported_with_the_servers_count() -
 
 
 @pairwise(
-    said=[
+    overflow_error=[
         Overflow(None, None),
         Overflow(8_000, None),
         Overflow(None, 9_000),
@@ -333,7 +333,7 @@ def test_messages_that_cannot_be_dropped_are_reported_with_the_servers_count() -
     model=["gpt-4o", UNKNOWN],
 )
 def test_after_a_context_length_error_the_next_request_is_smaller(
-    said: Overflow, ask: CountMode, policy: PolicyName, model: str
+    overflow_error: Overflow, ask: CountMode, policy: PolicyName, model: str
 ) -> None:
     chat = Session(model, window=8_000, policy=policy)
     for turn in history("u20 " + "a60 u60 " * 30):
@@ -342,7 +342,7 @@ def test_after_a_context_length_error_the_next_request_is_smaller(
     for _ in range(3):
         request = Driven(chat, no_count, ask).request
         sizes.append(by_gpt(request))
-        get_driver(chat).handle_context_length_error(said)
+        get_driver(chat).handle_context_length_error(overflow_error)
     assert sizes[2] < sizes[1] < sizes[0]
     assert list(chat.history) == history("u20 " + "a60 u60 " * 30)
 

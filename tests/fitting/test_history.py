@@ -101,7 +101,7 @@ def test_a_prefix_has_the_same_units_as_the_whole_history() -> None:
         ]
 
 
-def grouped(h: History) -> dict[str, Any]:
+def list_groups(h: History) -> dict[str, Any]:
     """Return everything that a grouped history contains."""
     units = [[getattr(unit, name) for name in unit.__slots__] for unit in h.units]
     return {name: value for name, value in vars(h).items() if name != "counter"} | {"units": units}
@@ -123,16 +123,16 @@ def test_the_result_does_not_depend_on_when_a_history_is_grouped(
             h.group()
     h.extend(turns[done:])
     h.group()
-    assert grouped(h) == grouped(grown(messages))
+    assert list_groups(h) == list_groups(grown(messages))
 
 
 def test_no_message_is_added_if_one_cannot_be_counted() -> None:
     h = grown(history("u1 a1"))
-    before = grouped(h)
+    before = list_groups(h)
     odd: Any = (["no text"],)
     with pytest.raises(InputError):
         h.extend([Message("user", ("fine",)), Message("user", odd)])
-    assert grouped(h) == before
+    assert list_groups(h) == before
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def fitter(cache: PrefixCache, limit: int = 100_000, policy: str = "steady") -> 
     return BodyFitter(COUNTER, Budget(limit + 1, 1), POLICIES[policy], cache)
 
 
-def fitted(body: Raw, fitter: BodyFitter) -> Any:
+def fit_body(body: Raw, fitter: BodyFitter) -> Any:
     """Return everything that a fit shows: the request and the plan, or the error."""
     try:
         request = fitter.fit(body, detect(body))
@@ -71,11 +71,11 @@ def test_a_growing_conversation_is_fitted_as_if_it_were_new(
     limit = int(brim.count(body, model="gpt-4o")) * share // 100
     remembering = fitter(PrefixCache(), limit, policy)
     for sent in grown(body, strides):
-        assert fitted(sent, remembering) == fitted(sent, fitter(PrefixCache(), limit, policy))
+        assert fit_body(sent, remembering) == fit_body(sent, fitter(PrefixCache(), limit, policy))
 
 
-def words(said: str) -> Raw:
-    return {"role": "user", "content": said}
+def words(contents: str) -> Raw:
+    return {"role": "user", "content": contents}
 
 
 def block(kind: str, **fields: Any) -> Raw:
@@ -129,7 +129,7 @@ def test_messages_that_later_ones_reinterpret_are_read_again(body: Raw, share: i
     limit = int(brim.count(body, model="gpt-4o")) * share // 100
     remembering = fitter(PrefixCache(), limit)
     for sent in grown(body, [1] * 9):
-        assert fitted(sent, remembering) == fitted(sent, fitter(PrefixCache(), limit))
+        assert fit_body(sent, remembering) == fit_body(sent, fitter(PrefixCache(), limit))
 
 
 @given(st.lists(st.one_of(chats, bodies), min_size=2, max_size=4), strides, shares)
@@ -140,17 +140,17 @@ def test_conversations_that_grow_concurrently_do_not_mix(
     remembering = fitter(PrefixCache(max_conversations=3), limit)
     for round_ in zip(*(grown(body, strides) for body in many), strict=False):
         for sent in round_:
-            assert fitted(sent, remembering) == fitted(sent, fitter(PrefixCache(), limit))
+            assert fit_body(sent, remembering) == fit_body(sent, fitter(PrefixCache(), limit))
 
 
 # Which conversations are continued
 
 
-def chat(*said: str) -> Raw:
+def chat(*contents: str) -> Raw:
     roles = ("user", "assistant")
     return {
         "messages": [
-            {"role": roles[place % 2], "content": words} for place, words in enumerate(said)
+            {"role": roles[place % 2], "content": words} for place, words in enumerate(contents)
         ]
     }
 

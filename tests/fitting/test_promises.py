@@ -29,13 +29,15 @@ def fit(messages: list[Raw], limit: int, policy: PolicyName, **more: Any) -> bri
     return brim.fit(messages, model=MODEL, window=limit + 1, reply=1, policy=policy, **more)
 
 
-def fitted(messages: list[Raw], limit: int, policy: PolicyName, **more: Any) -> brim.Request | None:
+def fit_messages(
+    messages: list[Raw], limit: int, policy: PolicyName, **more: Any
+) -> brim.Request | None:
     """Return the fitted request, or None on `ContextOverflowError`."""
     try:
         return fit(messages, limit, policy, **more)
     except brim.ContextOverflowError as error:
-        told = error
-    assert told.plan.size == told.tokens > told.limit == limit
+        overflow = error
+    assert overflow.plan.size == overflow.tokens > overflow.limit == limit
     return None
 
 
@@ -46,7 +48,7 @@ def fitted(messages: list[Raw], limit: int, policy: PolicyName, **more: Any) -> 
 def test_a_request_takes_at_most_the_limit(
     messages: list[Raw], limit: int, policy: PolicyName, tools: Any
 ) -> None:
-    request = fitted(messages, limit, policy, tools=tools)
+    request = fit_messages(messages, limit, policy, tools=tools)
     if request is not None:
         assert (
             brim.count(request.messages, model=MODEL, tools=tools) == request.plan.tokens <= limit
@@ -57,31 +59,31 @@ def test_a_request_takes_at_most_the_limit(
 
 
 def neighbours(messages: list[Raw]) -> list[tuple[Raw, Raw]]:
-    spoken = [m for m in messages if m["role"] not in ("system", "developer")]
-    return list(pairwise(spoken))
+    turns = [m for m in messages if m["role"] not in ("system", "developer")]
+    return list(pairwise(turns))
 
 
 @given(histories(marks=False), limits, policies)
 def test_a_trimmed_request_is_valid(messages: list[Raw], limit: int, policy: PolicyName) -> None:
-    request = fitted(messages, limit, policy)
+    request = fit_messages(messages, limit, policy)
     if request is None or not request.plan.is_trimmed:
         return
     out = request.messages
     assert pairs_are_whole(out)
-    spoken = [m["role"] for m in out if m["role"] not in ("system", "developer")]
+    turns = [m["role"] for m in out if m["role"] not in ("system", "developer")]
     if "user" in (m["role"] for m in messages):
-        assert spoken[0] == "user"
+        assert turns[0] == "user"
 
 
 @given(histories(marks=False), limits, policies)
 def test_trimming_creates_no_neighbours_of_the_same_role(
     messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
-    request = fitted(messages, limit, policy)
+    request = fit_messages(messages, limit, policy)
     if request is None:
         return
-    spoken = [i for i, m in enumerate(messages) if m["role"] not in ("system", "developer")]
-    place = {index: number for number, index in enumerate(spoken)}
+    turns = [i for i, m in enumerate(messages) if m["role"] not in ("system", "developer")]
+    place = {index: number for number, index in enumerate(turns)}
     kept = [index for index in request.plan.sent_indices if index in place]
     noted = {note.at for note in request.plan.notes if note.role != "paragraph"}
     for before, after in pairwise(kept):
@@ -97,12 +99,12 @@ def test_trimming_creates_no_neighbours_of_the_same_role(
 def test_system_messages_are_unchanged_and_in_order(
     messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
-    request = fitted(messages, limit, policy)
+    request = fit_messages(messages, limit, policy)
     if request is None:
         return
     for role in ("system", "developer"):
-        said = [m["content"] for m in messages if m["role"] == role]
-        assert [m["content"] for m in request.messages if m["role"] == role] == said
+        total = [m["content"] for m in messages if m["role"] == role]
+        assert [m["content"] for m in request.messages if m["role"] == role] == total
 
 
 @given(histories(marks=False), limits, policies)
@@ -147,9 +149,9 @@ def test_a_conversation_that_fits_is_returned_as_the_same_objects(
 def test_the_same_input_gives_the_same_output_with_or_without_cache(
     messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
-    first = fitted(messages, limit, policy)
+    first = fit_messages(messages, limit, policy)
     prefix_cache.clear()
-    second = fitted(copy.deepcopy(messages), limit, policy)
+    second = fit_messages(copy.deepcopy(messages), limit, policy)
     assert (first is None) == (second is None)
     if first is not None and second is not None:
         assert first.messages == second.messages
@@ -160,7 +162,7 @@ def test_the_same_input_gives_the_same_output_with_or_without_cache(
 def test_fitting_a_fitted_request_changes_nothing(
     messages: list[Raw], limit: int, policy: PolicyName
 ) -> None:
-    request = fitted(messages, limit, policy)
+    request = fit_messages(messages, limit, policy)
     if request is not None:
         again = fit(request.messages, limit, policy)
         assert all(a is b for a, b in zip(request.messages, again.messages, strict=True))
@@ -178,20 +180,20 @@ def test_a_trim_happens_only_when_it_is_due(messages: list[Raw], limit: int) -> 
         if not is_request_point(messages[:end]):
             continue
         prefix_cache.clear()
-        request = fitted(messages[:end], limit, "steady")
+        request = fit_messages(messages[:end], limit, "steady")
         if request is None:
             return
         if request.messages[: len(before)] != before:
-            said = request.plan.before
+            total = request.plan.before
             users = [m["role"] for m in messages[:end]].count("user")
             if edit is None:
-                assert said > limit
+                assert total > limit
             elif users > 1 or messages[end - 1]["role"] != "user":
                 # (the first user message makes the messages before it invalid)
                 came_in, size, mark = edit
                 slack = limit - mark if size <= mark else limit - size - NOTES
-                assert said - came_in > slack - NOTES * len(request.plan.warnings)
-            edit = said, request.plan.tokens, mark_of(request)
+                assert total - came_in > slack - NOTES * len(request.plan.warnings)
+            edit = total, request.plan.tokens, mark_of(request)
         before = request.messages
 
 
@@ -206,7 +208,7 @@ def test_the_prefix_changes_no_more_often_than_documented(messages: list[Raw], l
     for end in range(1, len(messages) + 1):
         if not is_request_point(messages[:end]):
             continue
-        request = fitted(messages[:end], limit, "steady")
+        request = fit_messages(messages[:end], limit, "steady")
         if request is None:
             return
         if before is not None and request.messages[: len(before)] != before:
@@ -217,8 +219,8 @@ def test_the_prefix_changes_no_more_often_than_documented(messages: list[Raw], l
             if request.plan.tokens > mark_of(request) and not continues(request):
                 return  # no guarantee after a trim that could not reach its mark
     if before is not None and lowest < limit:
-        said = int(brim.count(messages, model=MODEL))
-        assert changes <= 1 + said / (limit - lowest)
+        total = int(brim.count(messages, model=MODEL))
+        assert changes <= 1 + total / (limit - lowest)
 
 
 def mark_of(request: brim.Request) -> int:
@@ -247,7 +249,7 @@ def history_of(request: brim.Request) -> History:
 @given(histories(), limits, policies)
 def test_the_input_is_never_changed(messages: list[Raw], limit: int, policy: PolicyName) -> None:
     before = copy.deepcopy(messages)
-    fitted(messages, limit, policy)
+    fit_messages(messages, limit, policy)
     assert messages == before
 
 
@@ -285,7 +287,7 @@ def test_a_session_sends_what_fit_sends(
             session.append(message)
         except brim.MessageError:
             return  # stricter than fit: an empty message
-        request = fitted(messages[:end], limit, policy)
+        request = fit_messages(messages[:end], limit, policy)
         if request is None:
             with pytest.raises(brim.ContextOverflowError):
                 session.request()
@@ -300,9 +302,9 @@ def test_a_grown_history_is_fitted_as_if_it_were_new(
     cold = []
     for end in range(len(messages) + 1):
         prefix_cache.clear()
-        request = fitted(messages[:end], limit, policy)
+        request = fit_messages(messages[:end], limit, policy)
         cold.append(request and (request.messages, request.plan.to_dict()))
     prefix_cache.clear()
     for end in range(len(messages) + 1):
-        request = fitted(messages[:end], limit, policy)
+        request = fit_messages(messages[:end], limit, policy)
         assert cold[end] == (request and (request.messages, request.plan.to_dict()))

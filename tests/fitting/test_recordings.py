@@ -6,7 +6,7 @@ import pytest
 
 import brim
 from benchmarks.recordings import Message, load
-from benchmarks.validity import call_faults, kept_faults, met, user_first
+from benchmarks.validity import call_faults, has_new_neighbors, kept_faults, user_first
 from brim.fitting.policies import PolicyName
 from tests.support.histories import is_feasible, is_request_point
 
@@ -32,8 +32,8 @@ def test_every_feasible_request_fits_and_is_valid(policy: PolicyName, limit: int
             assert not call_faults(request.messages)
             assert not kept_faults(request.messages, messages)
             assert user_first(request.messages)
-            assert not met(request.messages, messages, "user")
-            assert not met(request.messages, messages, "assistant")
+            assert not has_new_neighbors(request.messages, messages, "user")
+            assert not has_new_neighbors(request.messages, messages, "assistant")
     assert cut > 20, "the conversations are long enough to be trimmed"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from brim.testing import ScriptedServer
-from tests.support.gateway.process import SECRET, Running, config_of, running
+from tests.support.gateway.process import SECRET, Running, config_of, run_gateway
 
 
 @pytest.fixture(autouse=True)
@@ -34,5 +34,5 @@ def upstream() -> Iterator[ScriptedServer]:
 @pytest.fixture(scope="module")
 def served(upstream: ScriptedServer) -> Iterator[Running]:
     """A gateway in front of that upstream, shared by a module."""
-    with running(config_of(upstream.url, key_env="KEY"), {"KEY": SECRET}) as served:
+    with run_gateway(config_of(upstream.url, key_env="KEY"), {"KEY": SECRET}) as served:
         yield served

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from brim.providers.local import LocalServer
 from brim.testing import ErrorReply, ScriptedReply, ScriptedServer, TextReply, ToolCallReply
-from tests.support.gateway.process import config_of, running
+from tests.support.gateway.process import config_of, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     MESSAGES,
@@ -22,7 +22,7 @@ from tests.support.gateway.requests import (
     post,
     read_spoken,
 )
-from tests.support.providers.scripted import by_path, run, serving
+from tests.support.providers.scripted import by_path, run, run_scripted
 
 TEXT = "Grüße,  世界\nand a second line 🙂"
 HOP = {"connection", "content-length", "date", "server", "transfer-encoding"}
@@ -53,7 +53,7 @@ BODIES: Mapping[str, bytes] = {
 """Unusual but valid bodies, with unknown fields."""
 
 
-def streamed(raw: bytes, more: bytes = b"") -> bytes:
+def make_streamed(raw: bytes, more: bytes = b"") -> bytes:
     """The same body with streaming."""
     return b'{"stream": true, ' + more + raw.lstrip()[1:]
 
@@ -83,10 +83,10 @@ ANSWERS: Mapping[str, ScriptedReply] = {
 def test_a_response_is_returned_byte_for_byte(
     path: str, answer: ScriptedReply, is_streamed: bool
 ) -> None:
-    raw = streamed(BODIES[path]) if is_streamed else BODIES[path]
+    raw = make_streamed(BODIES[path]) if is_streamed else BODIES[path]
     with (
         ScriptedServer(answer, window=4_096) as upstream,
-        running(config_of(upstream.url)) as gateway,
+        run_gateway(config_of(upstream.url)) as gateway,
     ):
         assert_same(post(gateway.url, path, raw), post(upstream.url, path, raw))
         through, direct = upstream.requests
@@ -98,8 +98,8 @@ def test_a_response_is_returned_byte_for_byte(
 
 
 def test_a_client_that_requests_stream_usage_gets_it() -> None:
-    raw = streamed(BODIES[CHAT], b'"stream_options":{"include_usage" : true}, ')
-    with ScriptedServer(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
+    raw = make_streamed(BODIES[CHAT], b'"stream_options":{"include_usage" : true}, ')
+    with ScriptedServer(TEXT) as upstream, run_gateway(config_of(upstream.url)) as gateway:
         through = post(gateway.url, CHAT, raw)
         assert_same(through, post(upstream.url, CHAT, raw))
         assert b'"usage"' in through.content
@@ -108,8 +108,8 @@ def test_a_client_that_requests_stream_usage_gets_it() -> None:
 
 @pytest.mark.parametrize("options", [b"null", b"{}", b'{"include_usage":false}', b'{"other":1}'])
 def test_a_client_that_does_not_request_stream_usage_does_not_see_it(options: bytes) -> None:
-    raw = streamed(BODIES[CHAT], b'"stream_options":' + options + b",")
-    with ScriptedServer(TEXT) as upstream, running(config_of(upstream.url)) as gateway:
+    raw = make_streamed(BODIES[CHAT], b'"stream_options":' + options + b",")
+    with ScriptedServer(TEXT) as upstream, run_gateway(config_of(upstream.url)) as gateway:
         through = post(gateway.url, CHAT, raw)
         assert_same(through, post(upstream.url, CHAT, raw))
         assert b'"usage"' not in through.content
@@ -123,9 +123,9 @@ def test_a_client_that_does_not_request_stream_usage_does_not_see_it(options: by
 
 
 def test_an_upstream_without_stream_options_is_not_asked_for_usage() -> None:
-    raw = streamed(BODIES[CHAT])
+    raw = make_streamed(BODIES[CHAT])
     with ScriptedServer(TEXT) as upstream:
-        with running(config_of(upstream.url, stream_usage=False)) as gateway:
+        with run_gateway(config_of(upstream.url, stream_usage=False)) as gateway:
             assert_same(post(gateway.url, CHAT, raw), post(upstream.url, CHAT, raw))
         assert [each.raw for each in upstream.requests] == [raw, raw]
     (record,) = gateway.gateway.records.newest(9)
@@ -138,9 +138,9 @@ def test_an_upstream_without_stream_options_is_not_asked_for_usage() -> None:
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 429, 500, 503, 529])
 @pytest.mark.parametrize("path", BODIES)
 def test_upstream_errors_are_returned_unchanged(path: str, status: int, is_streamed: bool) -> None:
-    raw = streamed(BODIES[path]) if is_streamed else BODIES[path]
+    raw = make_streamed(BODIES[path]) if is_streamed else BODIES[path]
     fault = ErrorReply(status, "no, because: ü", retry_after=7)
-    with ScriptedServer(fault) as upstream, running(config_of(upstream.url)) as gateway:
+    with ScriptedServer(fault) as upstream, run_gateway(config_of(upstream.url)) as gateway:
         through = post(gateway.url, path, raw)
         assert_same(through, post(upstream.url, path, raw))
         assert through.status_code == status
@@ -150,8 +150,8 @@ def test_upstream_errors_are_returned_unchanged(path: str, status: int, is_strea
 
 @pytest.mark.parametrize("path", BODIES)
 def test_an_error_in_a_stream_is_returned_unchanged(path: str) -> None:
-    raw, fault = streamed(BODIES[path]), ErrorReply(500, "broken", in_stream=True)
-    with ScriptedServer(fault) as upstream, running(config_of(upstream.url)) as gateway:
+    raw, fault = make_streamed(BODIES[path]), ErrorReply(500, "broken", in_stream=True)
+    with ScriptedServer(fault) as upstream, run_gateway(config_of(upstream.url)) as gateway:
         through = post(gateway.url, path, raw)
         assert_same(through, post(upstream.url, path, raw))
         assert through.status_code == 200
@@ -177,8 +177,8 @@ def test_response_headers_of_a_provider_are_returned(path: str, status: int) -> 
     response = web.json_response({"id": "x", "content": []}, status=status, headers=LIMITS)
 
     async def ask() -> None:
-        async with serving(by_path({path: response})) as upstream:
-            with running(config_of(f"{upstream.url}/v1")) as gateway:
+        async with run_scripted(by_path({path: response})) as upstream:
+            with run_gateway(config_of(f"{upstream.url}/v1")) as gateway:
                 through = await asyncio.to_thread(post, gateway.url, path, BODIES[path])
             direct = await asyncio.to_thread(post, upstream.url, path, BODIES[path])
         assert_same(through, direct)
@@ -214,9 +214,9 @@ def test_beta_headers_and_query_strings_are_forwarded(path: str) -> None:
         return web.json_response({"content": []})
 
     async def ask() -> None:
-        async with serving(answer) as upstream:
+        async with run_scripted(answer) as upstream:
             config = config_of(f"{upstream.url}/v1", key_env="KEY")
-            with running(config, {"KEY": "the upstream's"}) as gateway:
+            with run_gateway(config, {"KEY": "the upstream's"}) as gateway:
                 there = f"{path}?beta=true&x=a%20b%3D+"
                 await asyncio.to_thread(post, gateway.url, there, BODIES[path], BETAS | OWN)
             *_, sent = upstream.asked
@@ -233,7 +233,7 @@ def test_beta_headers_and_query_strings_are_forwarded(path: str) -> None:
 
 
 def test_without_its_own_key_an_upstream_gets_the_client_key() -> None:
-    with ScriptedServer("ok") as upstream, running(config_of(upstream.url)) as gateway:
+    with ScriptedServer("ok") as upstream, run_gateway(config_of(upstream.url)) as gateway:
         post(gateway.url, CHAT, BODIES[CHAT], {"authorization": "Bearer mine"})
         post(gateway.url, MESSAGES, BODIES[MESSAGES], {"x-api-key": "mine"})
         first, second = (
@@ -260,7 +260,7 @@ def test_untrimmed_messages_are_unchanged(path: str) -> None:
     body[key] = [*filler, *first[path == CHAT :], last]
     with (
         ScriptedServer("ok", window=1_000) as upstream,
-        running(config_of(upstream.url)) as gateway,
+        run_gateway(config_of(upstream.url)) as gateway,
     ):
         answer = post(gateway.url, path, json.dumps(body).encode())
         assert answer.status_code == 200
@@ -283,7 +283,7 @@ def test_a_real_model_answers_the_same_through_the_gateway(
     settings = {"temperature": 0, "cache_prompt": False, "stream": is_streamed}
     body = body_of(path, "Hello!", reply=12, model=llama.model, **settings)
     key = {"authorization": f"Bearer {llama.key}"}
-    with running(config_of(llama.url, key_env="KEY"), {"KEY": llama.key}) as gateway:
+    with run_gateway(config_of(llama.url, key_env="KEY"), {"KEY": llama.key}) as gateway:
         through = post(gateway.url, path, body)
     direct = post(llama.url, path, body, key)
     assert through.status_code == direct.status_code == 200

@@ -27,7 +27,7 @@ from brim.testing import ErrorReply, ScriptedServer
 from brim.testing.script import Body, TextReply
 from brim.testing.script import ReceivedRequest as Request
 from brim.wire import formats
-from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, run_gateway
 from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, post
 
 BARE = ErrorReply(
@@ -44,7 +44,7 @@ TALK += [("assistant", "yes"), ("user", "and?")]
 
 @contextmanager
 def gateway_before(upstream: ScriptedServer, **more: Any) -> Iterator[Running]:
-    with running(config_of(upstream.url, **more)) as gateway:
+    with run_gateway(config_of(upstream.url, **more)) as gateway:
         yield gateway
 
 
@@ -206,7 +206,7 @@ def grown(gateway: Running, turns: int) -> Iterator[httpx.Response]:
         yield send(gateway, CHAT, *messages, reply=300)
 
 
-def moved(upstream: ScriptedServer) -> int:
+def count_moves(upstream: ScriptedServer) -> int:
     """Return how often a request does not begin with the previous one."""
     sent = [request.body["messages"] for request in upstream.requests]
     return sum(after[: len(before)] != before for before, after in pairwise(sent))
@@ -229,7 +229,7 @@ def test_a_shortfall_is_recorded_before_a_request_is_too_long(
         assert {answer.status_code for answer in answers} == {200}
         assert not upstream.rejected
         assert sum(answer.headers["brim-trimmed"] != "none" for answer in answers) > 20
-        assert moved(upstream) <= 8
+        assert count_moves(upstream) <= 8
     assert counted == ("server" if "count" in more else "estimate")
 
 
@@ -282,7 +282,7 @@ def route_at(folder: Path, model: str, mark: float | None = None) -> ModelRoute:
     return ModelRoute(upstream, model, defaults, PrefixCache())
 
 
-def fitted(route: ModelRoute, turns: int) -> FittedRequest:
+def fit_turns(route: ModelRoute, turns: int) -> FittedRequest:
     messages = [("user", "start here"), *[("assistant", "word " * 90), ("user", "so?")] * turns]
     body = body_of(CHAT, *messages, reply=20, model=route.model)
     fitting = RequestFit(
@@ -298,7 +298,7 @@ def fitted(route: ModelRoute, turns: int) -> FittedRequest:
 
 
 def test_the_gateways_low_water_mark_applies_to_policies_that_have_one(tmp_path: Path) -> None:
-    tokens = [fitted(route_at(tmp_path, "gpt-4o", mark), 90).plan.tokens for mark in (None, 0.5)]
+    tokens = [fit_turns(route_at(tmp_path, "gpt-4o", mark), 90).plan.tokens for mark in (None, 0.5)]
     assert tokens[0] > 0.85 * 7_500
     assert tokens[1] < 0.75 * 7_500
     assert route_at(tmp_path, "gpt-4o", 0.5).fitter("sliding").policy.low_water_mark is None
@@ -314,7 +314,7 @@ def test_no_limit_falls_below_an_answered_request_or_far_without_numbers(
     route = route_at(tmp_path, model)
     for turns, reported in happened:
         try:
-            out = fitted(route, turns)
+            out = fit_turns(route, turns)
         except ContextOverflowError:
             continue
         if isinstance(reported, Overflow):

@@ -27,16 +27,16 @@ from tests.support.gateway.accounts import (
     fallback_config,
     gateway_with_upstream,
     ledger,
+    make_priced_config,
     only_row,
     openai_with,
-    priced,
     read_cap_usage,
     run_in_store,
     say_hi,
     set_caps,
     with_gateway,
 )
-from tests.support.gateway.process import Running, running
+from tests.support.gateway.process import Running, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     MESSAGES,
@@ -223,8 +223,10 @@ def test_a_changed_cap_applies_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_capped_key_cannot_use_passthrough_paths() -> None:
     secret = create_secret("anna", "5/day")
     with ScriptedServer("Hello.") as provider:
-        config = with_gateway(priced(provider.url), passthrough_paths=("/v1/embeddings",))
-        with running(config) as gateway:
+        config = with_gateway(
+            make_priced_config(provider.url), passthrough_paths=("/v1/embeddings",)
+        )
+        with run_gateway(config) as gateway:
             refused = post(gateway.url, "/v1/embeddings", {"model": "m"}, bearer_headers(secret))
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "uncounted_path")
 
@@ -236,7 +238,7 @@ def test_a_fallback_is_reserved_at_its_own_price(path: str, room: int) -> None:
     with (
         ScriptedServer(ErrorReply(503, "come later")) as first,
         ScriptedServer("Hello.") as second,
-        running(fallback_config(first.url, second.url)) as gateway,
+        run_gateway(fallback_config(first.url, second.url)) as gateway,
     ):
         answer = say_hi(gateway, secret, path)
         if room == 2 * MAX_COST:

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.support.gateway.process import config_of, running
-from tests.support.providers.scripted import Scripted, run, serving
+from tests.support.gateway.process import config_of, run_gateway
+from tests.support.providers.scripted import Scripted, run, run_scripted
 
 OFFERED = {"anns": ["claude-x"], "bobs": ["claude-x", "claude-secret"]}
 """The models that the server lists for each key."""
@@ -34,13 +34,13 @@ async def _answer(request: web.Request) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def keyed(
+async def run_keyed(
     environment: Mapping[str, str] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, Scripted]]:
     """A client of a gateway in front of a server that requires keys."""
     given = {"format": ("anthropic", "responses"), **settings}
-    async with serving(_answer) as server:
-        with running(config_of(server.url, **given), environment) as gateway:
+    async with run_scripted(_answer) as server:
+        with run_gateway(config_of(server.url, **given), environment) as gateway:
             async with aiohttp.ClientSession(gateway.url) as client:
                 yield client, server
 
@@ -49,7 +49,7 @@ def heads(key: str, **more: str) -> dict[str, str]:
     return {"x-api-key": key, "anthropic-version": "2023-06-01", **more}
 
 
-async def counted(
+async def count_text(
     client: aiohttp.ClientSession, at: str, given: Mapping[str, str], text: str = "Hello?"
 ) -> tuple[int, str]:
     body = {"model": "claude-x", COUNTS[at]: [{"role": "user", "content": text}]}
@@ -57,7 +57,7 @@ async def counted(
         return (await answer.json())["input_tokens"], answer.headers["brim-count"]
 
 
-async def listed(client: aiohttp.ClientSession, given: Mapping[str, str]) -> list[str]:
+async def list_models(client: aiohttp.ClientSession, given: Mapping[str, str]) -> list[str]:
     async with client.get("/v1/models", headers=given) as answer:
         return [model["id"] for model in (await answer.json())["data"]]
 
@@ -65,9 +65,9 @@ async def listed(client: aiohttp.ClientSession, given: Mapping[str, str]) -> lis
 @pytest.mark.parametrize("at", COUNTS)
 def test_token_counts_use_the_client_key_and_features(at: str) -> None:
     async def ask() -> None:
-        async with keyed() as (client, server):
+        async with run_keyed() as (client, server):
             beta = {"anthropic-beta": "context-1m", "openai-beta": "x", "x-other": "y"}
-            assert await counted(client, at, heads("anns", **beta)) == (TOKENS, "server")
+            assert await count_text(client, at, heads("anns", **beta)) == (TOKENS, "server")
             (request,) = [request for request in server.asked if request.path == at]
             assert request.headers["x-api-key"] == "anns"
             assert request.headers["anthropic-beta"] == "context-1m"
@@ -80,18 +80,18 @@ def test_token_counts_use_the_client_key_and_features(at: str) -> None:
 @pytest.mark.parametrize("at", COUNTS)
 def test_a_rejected_client_key_does_not_disable_counts_for_others(at: str) -> None:
     async def ask() -> None:
-        async with keyed() as (client, _):
+        async with run_keyed() as (client, _):
             for key in ("wrong", ""):
-                assert (await counted(client, at, heads(key)))[1] == "estimate"
-            assert await counted(client, at, heads("bobs")) == (TOKENS, "server")
-            assert (await counted(client, at, heads("wrong")))[1] == "estimate"
+                assert (await count_text(client, at, heads(key)))[1] == "estimate"
+            assert await count_text(client, at, heads("bobs")) == (TOKENS, "server")
+            assert (await count_text(client, at, heads("wrong")))[1] == "estimate"
 
     run(ask())
 
 
 def test_a_request_near_the_limit_is_counted_with_the_client_key() -> None:
     async def ask() -> None:
-        async with keyed(window=2_000, reply=100) as (client, server):
+        async with run_keyed(window=2_000, reply=100) as (client, server):
             message = {"role": "user", "content": "some words " * 850}
             body = {"model": "claude-x", "max_tokens": 9, "messages": [message]}
             async with client.post("/v1/messages", json=body, headers=heads("bobs")) as answer:
@@ -104,7 +104,7 @@ def test_a_request_near_the_limit_is_counted_with_the_client_key() -> None:
 
 def test_the_window_is_queried_with_the_client_key() -> None:
     async def ask() -> None:
-        async with keyed(reply=100) as (client, _):
+        async with run_keyed(reply=100) as (client, _):
             body = {"model": "claude-secret", "max_tokens": 9, "messages": []}
             async with client.post("/v1/messages", json=body, headers=heads("bobs")) as answer:
                 assert WINDOW / 2 < int(answer.headers["brim-limit"]) < WINDOW
@@ -114,24 +114,24 @@ def test_the_window_is_queried_with_the_client_key() -> None:
 
 def test_models_of_a_client_key_are_listed_for_that_client_only() -> None:
     async def ask() -> None:
-        async with keyed() as (client, _):
+        async with run_keyed() as (client, _):
             for key in ("bobs", "anns", "wrong", "anns", "bobs"):
-                assert await listed(client, heads(key)) == sorted(OFFERED.get(key, []))
+                assert await list_models(client, heads(key)) == sorted(OFFERED.get(key, []))
 
     run(ask())
 
 
 def test_an_upstream_with_its_own_key_never_gets_a_client_key() -> None:
     async def ask() -> None:
-        async with keyed({"KEY": "anns"}, key_env="KEY") as (client, server):
+        async with run_keyed({"KEY": "anns"}, key_env="KEY") as (client, server):
             given = heads("bobs", **{"anthropic-beta": "context-1m", "openai-project": "bobs"})
-            assert await listed(client, given) == OFFERED["anns"]
+            assert await list_models(client, given) == OFFERED["anns"]
             for at in COUNTS:
-                assert (await counted(client, at, given))[1] == "server"
+                assert (await count_text(client, at, given))[1] == "server"
             assert "bobs" not in str([dict(request.headers) for request in server.asked])
             assert "context-1m" in str([dict(request.headers) for request in server.asked])
             number = len(server.asked)
-            assert await listed(client, heads("wrong")) == OFFERED["anns"]
+            assert await list_models(client, heads("wrong")) == OFFERED["anns"]
             assert len(server.asked) == number
 
     run(ask())

@@ -19,7 +19,7 @@ from tests.support.gateway.clients import (
     long_talk,
     openai_client,
 )
-from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, run_gateway
 from tests.support.gateway.requests import CHAT, MESSAGES, body_of
 
 TURNS = long_talk(120)
@@ -32,7 +32,7 @@ def llama(llama_with: LlamaWith) -> LocalServer:
 
 
 def gateway_to(llama: LocalServer) -> AbstractContextManager[Running]:
-    return running(config_of(llama.url, key_env="KEY", reply=WORDS), {"KEY": llama.key})
+    return run_gateway(config_of(llama.url, key_env="KEY", reply=WORDS), {"KEY": llama.key})
 
 
 @pytest.mark.parametrize("ask", ASKING.values(), ids=ASKING)

@@ -15,7 +15,7 @@ from brim.gateway import routes
 from brim.testing import ErrorReply, Script, ScriptedReply, ScriptedServer
 from brim.wire.overflow import parse_overflow
 from tests.support.gateway.clients import anthropic_client, long_talk, openai_client
-from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     MESSAGES,
@@ -36,7 +36,7 @@ ASSUMED_WINDOW = 7_000
 def before(upstream: ScriptedServer, window: int = ASSUMED_WINDOW, **settings: Any) -> Any:
     """Run a gateway that assumes a larger window than the upstream has."""
     config = config_of(upstream.url, window=window, reply=20, **settings)
-    return running(config)
+    return run_gateway(config)
 
 
 def ask(gateway: Running, path: str, *, is_streamed: bool = False, **more: Any) -> httpx.Response:
@@ -80,7 +80,7 @@ def test_a_reported_limit_survives_a_restart(path: str) -> None:
         assert len(upstream.rejected) == 1
 
 
-def limited(limit: int, fault: ErrorReply) -> Script:
+def reject_above(limit: int, fault: ErrorReply) -> Script:
     """Return a script that rejects every longer request."""
 
     def answer(body: Any) -> ScriptedReply:
@@ -120,7 +120,10 @@ OF_THE_MODEL = {
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fault", OF_THE_MODEL.values(), ids=OF_THE_MODEL)
 def test_context_length_errors_are_recognized_in_every_shape(path: str, fault: ErrorReply) -> None:
-    with ScriptedServer(limited(ACTUAL_WINDOW, fault)) as upstream, before(upstream) as gateway:
+    with (
+        ScriptedServer(reject_above(ACTUAL_WINDOW, fault)) as upstream,
+        before(upstream) as gateway,
+    ):
         first = ask(gateway, path)
         assert (first.status_code, read_spoken(first)) == (200, "Blue.")
         assert first.headers["brim-resent"] == "1"
@@ -132,7 +135,10 @@ def test_context_length_errors_are_recognized_in_every_shape(path: str, fault: E
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fault", OF_ONE_CLIENT.values(), ids=OF_ONE_CLIENT)
 def test_a_limit_of_one_client_is_not_recorded_for_others(path: str, fault: ErrorReply) -> None:
-    with ScriptedServer(limited(ACTUAL_WINDOW, fault)) as upstream, before(upstream) as gateway:
+    with (
+        ScriptedServer(reject_above(ACTUAL_WINDOW, fault)) as upstream,
+        before(upstream) as gateway,
+    ):
         for _ in range(2):
             answer = ask(gateway, path)
             assert (answer.status_code, read_spoken(answer)) == (200, "Blue.")
@@ -215,9 +221,9 @@ def test_a_shorter_reply_can_be_enough() -> None:
 def test_without_fitting_everything_is_relayed(path: str, reply: int) -> None:
     body = body_of(path, *TURNS, reply=reply)
     with ScriptedServer("Blue.", window=ACTUAL_WINDOW) as upstream:
-        with running(config_of(upstream.url)) as gateway:
+        with run_gateway(config_of(upstream.url)) as gateway:
             by_header = post(gateway.url, path, body, {"brim-fitting": "off"})
-        with running(config_of(upstream.url, policy="off")) as gateway:
+        with run_gateway(config_of(upstream.url, policy="off")) as gateway:
             by_setting = post(gateway.url, path, body)
         direct = post(upstream.url, path, body)
         assert len({each.raw for each in upstream.requests}) == 1
@@ -238,7 +244,7 @@ HUGE: Any = [{"role": "user", "content": "word " * 5_000}]
 def test_a_request_that_cannot_fit_is_an_error_for_the_openai_client(is_streamed: bool) -> None:
     with ScriptedServer("Blue.", window=1_000) as upstream:
         with (
-            running(config_of(upstream.url, reply=20)) as gateway,
+            run_gateway(config_of(upstream.url, reply=20)) as gateway,
             openai_client(gateway.url) as client,
         ):
             chat, responses = client.chat.completions, client.responses
@@ -262,7 +268,7 @@ def test_a_request_that_cannot_fit_is_an_error_for_the_openai_client(is_streamed
 def test_a_request_that_cannot_fit_is_an_error_for_the_anthropic_client(is_streamed: bool) -> None:
     with ScriptedServer("Blue.", window=1_000) as upstream:
         with (
-            running(config_of(upstream.url, reply=20)) as gateway,
+            run_gateway(config_of(upstream.url, reply=20)) as gateway,
             anthropic_client(gateway.url) as client,
             pytest.raises(anthropic.BadRequestError) as raised,
         ):

@@ -31,7 +31,7 @@ from tests.support.gateway.accounts import (
     store_file,
 )
 from tests.support.gateway.accounts import set_caps as capped
-from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, run_gateway
 from tests.support.gateway.requests import CHAT, ask, wait_until
 
 
@@ -46,7 +46,7 @@ def get_data(server: Running, path: str, secret: str | None = None) -> dict[str,
 
 def test_dashboard_files_are_public_with_a_strict_content_policy() -> None:
     create_secret("boss", is_operator=True)
-    with running(config_of("http://127.0.0.1:9")) as server:
+    with run_gateway(config_of("http://127.0.0.1:9")) as server:
         page = httpx.get(f"{server.url}/").raise_for_status()
         names = re.findall(r'(?:src|href)="(brim/dashboard/[^"]+)"', page.text)
         assert len(names) > 3
@@ -59,7 +59,7 @@ def test_dashboard_files_are_public_with_a_strict_content_policy() -> None:
 
 
 def test_an_unchanged_file_is_not_sent_again() -> None:
-    with running(config_of("http://127.0.0.1:9")) as server:
+    with run_gateway(config_of("http://127.0.0.1:9")) as server:
         address = f"{server.url}/brim/dashboard/main.js"
         first = httpx.get(address).raise_for_status()
         again = httpx.get(address, headers={"if-none-match": first.headers["etag"]})
@@ -74,7 +74,7 @@ def test_an_unchanged_file_is_not_sent_again() -> None:
     ],
 )
 def test_no_other_file_can_be_requested(name: str) -> None:
-    with running(config_of("http://127.0.0.1:9")) as server:
+    with run_gateway(config_of("http://127.0.0.1:9")) as server:
         connection = HTTPConnection(server.url.removeprefix("http://"))
         connection.request("GET", f"/brim/dashboard/{name}")
         assert connection.getresponse().status == 404
@@ -146,7 +146,7 @@ def _is_recorded(
 
 
 def test_without_keys_there_is_no_spending() -> None:
-    with running(config_of("http://127.0.0.1:9")) as server:
+    with run_gateway(config_of("http://127.0.0.1:9")) as server:
         found = get_data(server, "/brim/spending")
         assert not found["has_accounts"]
         assert found["by_key"] == found["caps"] == []
@@ -155,7 +155,7 @@ def test_without_keys_there_is_no_spending() -> None:
 
 @pytest.mark.parametrize("days", ["0", "367", "-1", "x", "", "٣", "1" * 5_000])
 def test_an_invalid_number_of_days_is_rejected(days: str) -> None:
-    with running(config_of("http://127.0.0.1:9")) as server:
+    with run_gateway(config_of("http://127.0.0.1:9")) as server:
         answer = httpx.get(f"{server.url}/brim/spending", params={"days": days})
         assert answer.status_code == 400
         assert "1 to 366" in answer.text
@@ -194,7 +194,7 @@ def test_a_slow_ledger_is_read_once_for_concurrent_dashboards() -> None:
 def test_a_model_is_listed_with_its_window_and_source() -> None:
     with (
         ScriptedServer("Hello.", window=2_000) as provider,
-        running(config_of(provider.url, reply=100)) as server,
+        run_gateway(config_of(provider.url, reply=100)) as server,
     ):
         assert get_data(server, "/brim/routes")["data"] == []
         ask(server, CHAT, "hi")
@@ -205,14 +205,14 @@ def test_a_model_is_listed_with_its_window_and_source() -> None:
 
 
 def test_an_unknown_window_is_null() -> None:
-    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
         (route,) = get_data(server, "/brim/routes")["data"]
         assert (route["window"], route["limit"], route["source"]) == (None, None, "a guess")
 
 
 def test_the_most_recently_used_models_are_listed() -> None:
-    with running(config_of("http://127.0.0.1:9")) as server:
+    with run_gateway(config_of("http://127.0.0.1:9")) as server:
         for number in range(MAX_ROWS + 3):
             server.gateway.services.routes.find(f"m-{number}", CHAT_FORM)
         found = get_data(server, "/brim/routes")

@@ -20,7 +20,7 @@ from brim.testing import (
     TextReply,
 )
 from tests.support.gateway.clients import long_talk, openai_client
-from tests.support.gateway.process import FORMATS, Running, running
+from tests.support.gateway.process import FORMATS, Running, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     MESSAGES,
@@ -58,7 +58,7 @@ def two(
     with (
         ScriptedServer(first, window=LARGE) as large,
         ScriptedServer(second, window=SMALL) as small,
-        running(config(large.url, small.url, **settings)) as gateway,
+        run_gateway(config(large.url, small.url, **settings)) as gateway,
     ):
         yield gateway, small.requests
 
@@ -109,7 +109,7 @@ def test_an_unreachable_upstream_is_replaced_by_its_fallback() -> None:
     with (
         unused_address() as first,
         ScriptedServer("Blue.", window=SMALL) as small,
-        running(config(first, small.url)) as gateway,
+        run_gateway(config(first, small.url)) as gateway,
         openai_client(gateway.url) as client,
     ):
         messages: Any = [{"role": "user", "content": "Name a colour!"}]
@@ -170,7 +170,7 @@ def test_the_first_error_is_relayed_if_the_fallback_is_unreachable() -> None:
     with (
         ScriptedServer(LATER, window=LARGE) as large,
         unused_address() as second,
-        running(config(large.url, second)) as gateway,
+        run_gateway(config(large.url, second)) as gateway,
     ):
         answer = post(gateway.url, CHAT, for_large(CHAT, *TURNS))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "30")
@@ -222,7 +222,7 @@ def test_both_upstreams_unreachable_is_an_error(path: str) -> None:
     with (
         unused_address() as first,
         unused_address() as second,
-        running(config(first, second)) as gateway,
+        run_gateway(config(first, second)) as gateway,
     ):
         answer = post(gateway.url, path, for_large(path, *TURNS))
         assert answer.status_code == 502
@@ -261,7 +261,7 @@ def test_each_upstream_gets_its_own_key() -> None:
                 for (name, each), url in zip(upstreams.items(), (large.url, small.url), strict=True)
             }
         )  # fmt: skip
-        with running(settings, {"first": "one", "second": "two"}) as gateway:
+        with run_gateway(settings, {"first": "one", "second": "two"}) as gateway:
             heads = {"authorization": "Bearer mine"}
             post(gateway.url, CHAT, for_large(CHAT, *TURNS), heads)
         keys = [each.headers["Authorization"] for each in (*large.requests, *small.requests)]

@@ -23,9 +23,9 @@ from brim.gateway.headers import RequestOptions, parse_options
 from brim.testing import ErrorReply, ScriptedServer
 from brim.wire.formats import FORMATS
 from tests.support.gateway.fuzz import WINDOW, ask, client_of_a_gateway
-from tests.support.gateway.process import config_of, running
+from tests.support.gateway.process import config_of, run_gateway
 from tests.support.gateway.requests import MESSAGES, body_of
-from tests.support.gateway.strategies import BODIES, events, mutated, requests, streams, values
+from tests.support.gateway.strategies import BODIES, events, mutate, requests, streams, values
 
 objects = st.dictionaries(st.text(max_size=4), values, max_size=4)
 
@@ -76,7 +76,7 @@ def behind(odd: Upstream) -> Iterator[httpx.Client]:
     """A client of a gateway in front of that upstream."""
     with (
         ScriptedServer(odd) as upstream,
-        running(config_of(upstream.url, window=WINDOW, reply=50)) as served,
+        run_gateway(config_of(upstream.url, window=WINDOW, reply=50)) as served,
         httpx.Client(base_url=served.url, timeout=60) as client,
     ):
         yield client
@@ -151,7 +151,7 @@ def test_an_inserted_field_changes_nothing_else(
 
 
 @given(st.sampled_from([*FORMATS.values()]), objects | st.sampled_from([*BODIES.values()]).flatmap(
-    mutated))  # fmt: skip
+    mutate))  # fmt: skip
 def test_every_body_has_a_format_or_is_rejected(format: Any, body: dict[str, Any]) -> None:
     assert detect_format(format, body) in FORMATS.values()
 

@@ -16,7 +16,7 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.testing import ScriptedServer
-from tests.support.gateway.process import SECRET, Running, config_of, running
+from tests.support.gateway.process import SECRET, Running, config_of, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     COUNT_TOKENS,
@@ -50,7 +50,7 @@ def conversation(path: str, value: object) -> dict[str, Any]:
     return body_for(path, **{messages_key(path): value})
 
 
-def posted(client: httpx.Client, path: str, raw: bytes, **headers: str) -> httpx.Response:
+def post_raw(client: httpx.Client, path: str, raw: bytes, **headers: str) -> httpx.Response:
     sent = {"content-type": "application/json", **headers}
     return client.post(path, content=raw, headers=sent)
 
@@ -73,8 +73,8 @@ def fault_in(answer: httpx.Response) -> str:
     return message
 
 
-def refused(client: httpx.Client, path: str, raw: bytes) -> str:
-    answer = posted(client, path, raw)
+def post_rejected(client: httpx.Client, path: str, raw: bytes) -> str:
+    answer = post_raw(client, path, raw)
     assert answer.status_code == 400, answer.text
     return fault_in(answer)
 
@@ -109,7 +109,7 @@ def test_a_body_that_is_not_a_json_object_is_rejected(
     client: httpx.Client, raw: bytes, expected: str
 ) -> None:
     for path in ALL_PATHS:
-        assert expected in refused(client, path, raw), path
+        assert expected in post_rejected(client, path, raw), path
 
 
 NO_CONVERSATIONS: Mapping[str, object] = {
@@ -131,12 +131,12 @@ NO_CONVERSATIONS: Mapping[str, object] = {
 @pytest.mark.parametrize("value", [*NO_CONVERSATIONS.values(), "Hello?"],
                          ids=[*NO_CONVERSATIONS, "a text"])  # fmt: skip
 def test_invalid_messages_are_rejected(client: httpx.Client, path: str, value: object) -> None:
-    assert refused(client, path, json.dumps(conversation(path, value)).encode())
+    assert post_rejected(client, path, json.dumps(conversation(path, value)).encode())
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, COUNT_TOKENS])
 def test_a_body_without_messages_is_rejected(client: httpx.Client, path: str) -> None:
-    assert "`messages` must be a list" in refused(client, path, b"{}")
+    assert "`messages` must be a list" in post_rejected(client, path, b"{}")
 
 
 @pytest.mark.parametrize("path", [RESPONSES, INPUT_TOKENS])
@@ -145,7 +145,7 @@ def test_a_body_without_messages_is_rejected(client: httpx.Client, path: str) ->
 )  # a stored prompt needs no input
 def test_an_invalid_input_is_rejected(client: httpx.Client, path: str, name: str) -> None:
     raw = json.dumps(conversation(path, NO_CONVERSATIONS[name])).encode()
-    assert refused(client, path, raw)
+    assert post_rejected(client, path, raw)
 
 
 WRONG: Mapping[str, Mapping[str, Any]] = {
@@ -162,13 +162,13 @@ WRONG: Mapping[str, Mapping[str, Any]] = {
 def test_a_field_of_the_wrong_type_is_rejected(
     client: httpx.Client, path: str, fields: Mapping[str, Any]
 ) -> None:
-    assert "must be" in refused(client, path, json.dumps(body_for(path, **fields)).encode())
+    assert "must be" in post_rejected(client, path, json.dumps(body_for(path, **fields)).encode())
 
 
 @pytest.mark.parametrize("calls", [[HIDDEN], [5], {}, "x", [{"function": 5}], [{"function": "f"}]])
 def test_invalid_tool_calls_are_rejected(client: httpx.Client, calls: object) -> None:
     messages = [{"role": "assistant", "content": None, "tool_calls": calls}]
-    message = refused(client, CHAT, json.dumps(body_for(CHAT, messages=messages)).encode())
+    message = post_rejected(client, CHAT, json.dumps(body_for(CHAT, messages=messages)).encode())
     assert message.startswith("message 0: ")
 
 
@@ -192,7 +192,7 @@ def test_unknown_values_are_forwarded_byte_for_byte(
     client: httpx.Client, upstream: ScriptedServer, path: str, fields: Mapping[str, Any]
 ) -> None:
     raw = json.dumps(body_for(path, **fields)).encode()
-    assert posted(client, path, raw).status_code == 200
+    assert post_raw(client, path, raw).status_code == 200
     assert upstream.requests[-1].raw == raw
 
 
@@ -206,7 +206,7 @@ def test_unusual_characters_are_forwarded_unchanged(
 ) -> None:
     """Some clients truncate text in the middle of an emoji."""
     raw = json.dumps(body_for(path)).encode().replace(b'"Hello?"', text)
-    assert posted(client, path, raw).status_code == 200
+    assert post_raw(client, path, raw).status_code == 200
     assert upstream.requests[-1].raw == raw
 
 
@@ -219,7 +219,7 @@ def test_a_lone_surrogate_is_replaced_in_a_trimmed_body(
     ]
     for turn in messages[1::2]:
         turn["role"] = "assistant"
-    answer = posted(client, path, json.dumps(conversation(path, messages)).encode())
+    answer = post_raw(client, path, json.dumps(conversation(path, messages)).encode())
     assert answer.status_code == 200
     assert answer.headers["brim-trimmed"].startswith("dropped=")
     last = upstream.requests[-1].body[messages_key(path)][-1]
@@ -236,13 +236,13 @@ def test_cache_marks_are_set_only_where_possible(
     client: httpx.Client, fields: dict[str, Any]
 ) -> None:
     raw = json.dumps(body_for(MESSAGES, **fields)).encode()
-    answer = posted(client, MESSAGES, raw, **{"brim-cache-marks": "on"})
+    answer = post_raw(client, MESSAGES, raw, **{"brim-cache-marks": "on"})
     assert answer.status_code in (200, 400)
 
 
 def test_the_last_value_of_a_duplicate_field_counts(client: httpx.Client) -> None:
     raw = json.dumps(body_for(CHAT)).encode().replace(b'"model": "m"', b'"model": "m", "model": 5')
-    assert "`model` must be a string" in refused(client, CHAT, raw)
+    assert "`model` must be a string" in post_rejected(client, CHAT, raw)
 
 
 DEEP_PLACES: Mapping[str, Any] = {
@@ -264,14 +264,14 @@ def test_deeply_nested_bodies_are_accepted_or_rejected(
     whole = json.dumps(body_for(path, **DEEP_PLACES[place]({"deep": 0}))).encode()
     for depth in (250, 700, 980, 1_015):
         raw = whole.replace(b'{"deep": 0}', b'{"type":' * depth + b"0" + b"}" * depth)
-        answer = posted(client, path, raw, **{"brim-fitting": "dry-run"})
+        answer = post_raw(client, path, raw, **{"brim-fitting": "dry-run"})
         assert answer.status_code in (200, 400)
         assert answer.status_code == 200 or "error" in answer.json()
 
 
 @pytest.mark.parametrize("model", ["m\r\nset-cookie: a=b", "m\x00", "\ud83d", "ü" * 256, "../x"])
 def test_a_model_may_have_any_name(client: httpx.Client, model: str) -> None:
-    answer = posted(client, CHAT, json.dumps(body_for(CHAT, model=model)).encode())
+    answer = post_raw(client, CHAT, json.dumps(body_for(CHAT, model=model)).encode())
     assert answer.status_code == 200
     assert "set-cookie" not in answer.headers
     found = client.get(f"/brim/requests/{answer.headers['brim-request-id']}").json()
@@ -288,7 +288,7 @@ def test_a_body_of_200000_messages_does_not_block_others(
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * 100_000
     raw = json.dumps(body_for(CHAT, messages=messages)).encode()
     answers: list[httpx.Response] = []
-    thread = threading.Thread(target=lambda: answers.append(posted(client, CHAT, raw)))
+    thread = threading.Thread(target=lambda: answers.append(post_raw(client, CHAT, raw)))
     thread.start()
     with httpx.Client(base_url=served.url, timeout=5) as other:
         while thread.is_alive():
@@ -302,7 +302,7 @@ def test_a_body_of_200000_messages_does_not_block_others(
 def test_a_body_above_the_limit_is_rejected(upstream: ScriptedServer, path: str) -> None:
     config = config_of(upstream.url)
     small = GatewayConfig(max_body_bytes=10_000)
-    with running(replace(config, gateway=small)) as served, httpx.Client() as client:
+    with run_gateway(replace(config, gateway=small)) as served, httpx.Client() as client:
         for raw in (b"x" * 10_001, [b"x" * 6_000, b"x" * 6_000]):
             answer = client.post(served.url + path, content=raw)
             assert answer.status_code == 413

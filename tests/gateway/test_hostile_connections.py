@@ -15,7 +15,7 @@ import pytest
 from brim.config import GatewayConfig
 from brim.gateway.http_protocol import MAX_HEADER_BYTES
 from brim.testing import ErrorReply, ScriptedServer, TextReply
-from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     COUNT_TOKENS,
@@ -304,7 +304,7 @@ def test_a_client_that_disconnects_before_its_request_leaves_nothing_running(
 def test_a_client_that_disconnects_cancels_its_request(is_begun: bool) -> None:
     never = threading.Event()
     reply = TextReply("Hello to you.", hold=never) if is_begun else TextReply("Hello.", pause=LONG)
-    with ScriptedServer(reply) as slow, running(config_of(slow.url)) as served:
+    with ScriptedServer(reply) as slow, run_gateway(config_of(slow.url)) as served:
         sized = f"Content-Length: {len(STREAMED)}"
         with connect(served) as connection:
             connection.sendall(request(sized, body=STREAMED))
@@ -319,7 +319,7 @@ def test_a_client_that_disconnects_cancels_its_request(is_begun: bool) -> None:
 
 def test_a_body_that_does_not_arrive_times_out(upstream: ScriptedServer) -> None:
     config = replace(config_of(upstream.url), gateway=GatewayConfig(body_seconds=0.2))
-    with running(config) as served:
+    with run_gateway(config) as served:
         for path in (CHAT, MESSAGES, COUNT_TOKENS):
             answer = exchange(served, request(SIZED, to=f"POST {path}")[:-10])
             assert status(answer) == 408
@@ -328,7 +328,7 @@ def test_a_body_that_does_not_arrive_times_out(upstream: ScriptedServer) -> None
 
 def test_an_error_may_have_any_size() -> None:
     faults = [ErrorReply(500, raw=b"x" * 10_000_000), ErrorReply(400, raw=b"\xff" * 100_000)]
-    with ScriptedServer(faults) as failing, running(config_of(failing.url)) as served:
+    with ScriptedServer(faults) as failing, run_gateway(config_of(failing.url)) as served:
         for expected in (500, 400):
             answer = httpx.post(served.url + CHAT, content=BODY, timeout=LONG)
             assert answer.status_code == expected

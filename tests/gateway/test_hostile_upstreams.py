@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from brim.gateway import forward
-from tests.support.gateway.process import SECRET, Running, config_of, running
+from tests.support.gateway.process import SECRET, Running, config_of, run_gateway
 from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, body_of
 from tests.support.gateway.upstream import (
     GZIPPED,
@@ -22,22 +22,22 @@ from tests.support.gateway.upstream import (
     WHOLE,
     Pieces,
     endless,
+    run_raw,
     silent,
-    speaking,
 )
 from tests.support.providers.scripted import Speaking, run
 
 
 @asynccontextmanager
-async def asking(
+async def open_client(
     upstream: AbstractAsyncContextManager[Speaking], **settings: Any
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, Speaking]]:
     """A client of a gateway in front of an upstream, which serves later requests too."""
-    async with upstream as spoken:
-        config = config_of(spoken.url, window=4_000, count="off", key_env="KEY", **settings)
-        with running(config, {"KEY": SECRET}) as served:
+    async with upstream as raw_server:
+        config = config_of(raw_server.url, window=4_000, count="off", key_env="KEY", **settings)
+        with run_gateway(config, {"KEY": SECRET}) as served:
             async with aiohttp.ClientSession(served.url) as client:
-                yield client, spoken
+                yield client, raw_server
                 await _is_well(client, served)
 
 
@@ -49,7 +49,7 @@ async def _is_well(client: aiohttp.ClientSession, served: Running) -> None:
             await asyncio.sleep(0.01)
 
 
-async def answered(
+async def request_reply(
     client: aiohttp.ClientSession, path: str = CHAT, **fields: Any
 ) -> tuple[aiohttp.ClientResponse, bytes]:
     sent = body_of(path, "Hello?", **fields)
@@ -75,9 +75,9 @@ BEFORE_ALL = [name for name, pieces in HANGS_UP.items() if len(pieces) < 2]
 @pytest.mark.parametrize("name", BEFORE_ALL)
 def test_a_disconnect_before_the_response_is_an_error(path: str, name: str) -> None:
     async def read() -> None:
-        async with asking(speaking(HANGS_UP[name])) as (client, _):
+        async with open_client(run_raw(HANGS_UP[name])) as (client, _):
             for is_streamed in (False, True):
-                answer, raw = await answered(client, path, stream=is_streamed)
+                answer, raw = await request_reply(client, path, stream=is_streamed)
                 assert answer.status == 502
                 check_fault(path, json.loads(raw))
 
@@ -88,8 +88,8 @@ def test_a_disconnect_before_the_response_is_an_error(path: str, name: str) -> N
 @pytest.mark.parametrize("name", [name for name in HANGS_UP if name not in BEFORE_ALL])
 def test_a_broken_stream_ends_with_an_error_event(path: str, name: str) -> None:
     async def read() -> None:
-        async with asking(speaking(HANGS_UP[name])) as (client, _):
-            answer, raw = await answered(client, path, stream=True)
+        async with open_client(run_raw(HANGS_UP[name])) as (client, _):
+            answer, raw = await request_reply(client, path, stream=True)
             if answer.status == 502:  # before the first event
                 check_fault(path, json.loads(raw))
                 return
@@ -108,9 +108,9 @@ def test_a_broken_stream_ends_with_an_error_event(path: str, name: str) -> None:
 @pytest.mark.parametrize("name", NO_ANSWERS)
 def test_invalid_responses_are_returned_or_reported(name: str, is_streamed: bool) -> None:
     async def read() -> None:
-        async with asking(speaking(NO_ANSWERS[name]), timeout=1.0) as (client, spoken):
-            answer, raw = await answered(client, stream=is_streamed)
-            assert all(b"elsewhere" not in head.split(b"\r\n")[0] for head in spoken.heads)
+        async with open_client(run_raw(NO_ANSWERS[name]), timeout=1.0) as (client, raw_server):
+            answer, raw = await request_reply(client, stream=is_streamed)
+            assert all(b"elsewhere" not in head.split(b"\r\n")[0] for head in raw_server.heads)
             if answer.status >= 500:
                 check_fault(CHAT, json.loads(raw))
                 assert len(raw) < 400
@@ -125,9 +125,9 @@ def test_invalid_responses_are_returned_or_reported(name: str, is_streamed: bool
 def test_a_stream_is_returned_byte_for_byte(path: str, name: str) -> None:
     async def read() -> None:
         pieces = STREAMS[name]
-        async with asking(speaking(pieces, pause=0)) as (client, spoken):
-            direct = await _direct(spoken.url + path, path)
-            answer, raw = await answered(client, path, stream=True)
+        async with open_client(run_raw(pieces, pause=0)) as (client, raw_server):
+            direct = await _direct(raw_server.url + path, path)
+            answer, raw = await request_reply(client, path, stream=True)
             assert answer.status == 200
             assert answer.content_type == "text/event-stream"
             assert raw == direct
@@ -144,12 +144,12 @@ async def _direct(url: str, path: str) -> bytes:
 @pytest.mark.parametrize("pieces", [WHOLE, GZIPPED])
 def test_a_compressed_response_is_decompressed(pieces: Pieces) -> None:
     async def read() -> None:
-        async with asking(speaking(pieces)) as (client, spoken):
-            direct = await _direct(spoken.url + CHAT, CHAT)
-            answer, raw = await answered(client)
+        async with open_client(run_raw(pieces)) as (client, raw_server):
+            direct = await _direct(raw_server.url + CHAT, CHAT)
+            answer, raw = await request_reply(client)
             assert raw == direct
             assert "content-encoding" not in answer.headers
-            assert b"accept-encoding: identity" in spoken.heads[-1].lower()
+            assert b"accept-encoding: identity" in raw_server.heads[-1].lower()
 
     run(read())
 
@@ -158,9 +158,9 @@ def test_a_stream_with_another_content_type_is_returned_whole() -> None:
     async def read() -> None:
         pieces = [piece.replace(b"text/event-stream", b"text/plain; charset=x")
                   for piece in STREAMS["in chunks"]]  # fmt: skip
-        async with asking(speaking(pieces)) as (client, spoken):
-            direct = await _direct(spoken.url + CHAT, CHAT)
-            answer, raw = await answered(client, stream=True)
+        async with open_client(run_raw(pieces)) as (client, raw_server):
+            direct = await _direct(raw_server.url + CHAT, CHAT)
+            answer, raw = await request_reply(client, stream=True)
             assert raw == direct
             assert answer.headers["content-type"] == "text/plain; charset=x"
 
@@ -169,9 +169,9 @@ def test_a_stream_with_another_content_type_is_returned_whole() -> None:
 
 def test_a_silent_upstream_times_out() -> None:
     async def read() -> None:
-        async with asking(silent(), timeout=0.3) as (client, _):
+        async with open_client(silent(), timeout=0.3) as (client, _):
             for path in PATHS:
-                answer, raw = await answered(client, path)
+                answer, raw = await request_reply(client, path)
                 assert answer.status == 504
                 check_fault(path, json.loads(raw))
 
@@ -182,9 +182,9 @@ def test_a_stream_of_comments_is_not_held_back(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.2)
 
     async def read() -> None:
-        pings = speaking((STREAMS["comments"][0], *[b": ping\n\n"] * 10_000), pause=0.02)
+        pings = run_raw((STREAMS["comments"][0], *[b": ping\n\n"] * 10_000), pause=0.02)
         async with (
-            asking(pings) as (client, _),
+            open_client(pings) as (client, _),
             client.post(CHAT, json=body_of(CHAT, "Hello?", stream=True)) as answer,
         ):
             assert await answer.content.readexactly(16) == b": ping\n\n" * 2
@@ -196,8 +196,8 @@ def test_a_stream_of_comments_is_not_held_back(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("path", PATHS)
 def test_an_empty_stream_is_an_error(path: str) -> None:
     async def read() -> None:
-        async with asking(speaking((STREAMS["comments"][0], b": ping\n\n"))) as (client, _):
-            answer, raw = await answered(client, path, stream=True)
+        async with open_client(run_raw((STREAMS["comments"][0], b": ping\n\n"))) as (client, _):
+            answer, raw = await request_reply(client, path, stream=True)
             assert answer.status == 502
             check_fault(path, json.loads(raw))
 
@@ -206,8 +206,8 @@ def test_an_empty_stream_is_an_error(path: str) -> None:
 
 def test_an_endless_response_is_cancelled() -> None:
     async def read() -> None:
-        async with asking(endless(stream=False)) as (client, _):
-            answer, raw = await answered(client)
+        async with open_client(endless(stream=False)) as (client, _):
+            answer, raw = await request_reply(client)
             assert answer.status == 502
             assert b"more than 67,108,864 bytes" in raw
 
@@ -217,7 +217,7 @@ def test_an_endless_response_is_cancelled() -> None:
 def test_an_endless_line_is_forwarded_in_pieces() -> None:
     async def read() -> None:
         async with (
-            asking(endless(stream=True)) as (client, _),
+            open_client(endless(stream=True)) as (client, _),
             client.post(CHAT, json=body_of(CHAT, "Hello?", stream=True)) as answer,
         ):
             passed = await answer.content.readexactly(8 << 20)
@@ -239,8 +239,8 @@ HEADS: Mapping[str, bytes] = {
 def test_response_headers_are_returned_except_misleading_ones(head: bytes) -> None:
     async def read() -> None:
         pieces = [WHOLE[0].replace(b"Connection: close", head + b"\r\nConnection: close")]
-        async with asking(speaking(pieces)) as (client, _):
-            answer, _ = await answered(client)
+        async with open_client(run_raw(pieces)) as (client, _):
+            answer, _ = await request_reply(client)
             assert answer.status == 200
             names = [(name.lower(), value) for name, value in answer.raw_headers]
             given = [value for name, value in names if name == b"x-name"]

@@ -47,7 +47,7 @@ from tests.support.gateway.accounts import (
     store_file,
     with_gateway,
 )
-from tests.support.gateway.process import FORMATS, SECRET, Running, config_of, running
+from tests.support.gateway.process import FORMATS, SECRET, Running, config_of, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     COUNT_TOKENS,
@@ -59,7 +59,7 @@ from tests.support.gateway.requests import (
     post,
     wait_until,
 )
-from tests.support.providers.scripted import run, serving
+from tests.support.providers.scripted import run, run_scripted
 
 OPEN = ("/", "/healthz", "/readyz", "/openapi.json")
 OPERATORS = ("/brim/requests", "/brim/spending", "/brim/routes", "/metrics")
@@ -81,7 +81,7 @@ def anna() -> str:
 @pytest.fixture
 def keyed(provider: ScriptedServer, anna: str) -> Iterator[Running]:  # noqa: ARG001 - it is made
     """A gateway whose store has a key."""
-    with running(config_of(provider.url)) as gateway:
+    with run_gateway(config_of(provider.url)) as gateway:
         yield gateway
 
 
@@ -89,7 +89,7 @@ def keyed(provider: ScriptedServer, anna: str) -> Iterator[Running]:  # noqa: AR
 
 
 def test_without_keys_everyone_is_admitted_and_no_file_is_created(provider: ScriptedServer) -> None:
-    with running(config_of(provider.url)) as gateway:
+    with run_gateway(config_of(provider.url)) as gateway:
         asyncio.run(_swept(gateway))
         assert ask(gateway, CHAT, "hi", headers=bearer_headers("sk-own")).status_code == 200
         assert httpx.get(f"{gateway.url}/brim/requests").status_code == 200
@@ -176,7 +176,7 @@ def test_a_gateway_with_only_revoked_keys_still_requires_one(
     provider: ScriptedServer, anna: str
 ) -> None:
     revoke("anna")
-    with running(config_of(provider.url)) as gateway:
+    with run_gateway(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 401
         assert ask(gateway, CHAT, "hi").status_code == 401
 
@@ -224,7 +224,7 @@ def test_no_upstream_gets_a_gateway_key(anna: str) -> None:
             "second": UpstreamConfig(second.url, models=("two", "s*"), key_env="KEY", **given),  # type: ignore[arg-type]
         }
         config = with_gateway(Config(upstreams=upstreams), passthrough_paths=("/v1/responses/x",))
-        with running(config, {"KEY": SECRET}) as gateway:
+        with run_gateway(config, {"KEY": SECRET}) as gateway:
             shown = {
                 **bearer_headers(anna),
                 "x-api-key": anna,
@@ -257,9 +257,9 @@ def test_a_passthrough_path_does_not_forward_gateway_keys(anna: str) -> None:
         return web.json_response({"data": []})
 
     async def passed() -> None:
-        async with serving(embedded) as server:
+        async with run_scripted(embedded) as server:
             config = with_gateway(config_of(server.url), passthrough_paths=("/v1/embeddings",))
-            with running(config) as gateway:
+            with run_gateway(config) as gateway:
                 body = {"model": "m", "input": "hi"}
                 at = (gateway.url, "/v1/embeddings", body)
                 assert (await asyncio.to_thread(post, *at)).status_code == 401
@@ -304,7 +304,7 @@ async def _swept(gateway: Running) -> None:
 def test_a_running_gateway_requires_keys_soon_after_the_first_is_created(
     provider: ScriptedServer,
 ) -> None:
-    with running(config_of(provider.url)) as gateway:
+    with run_gateway(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 200
         anna = create_secret("anna")
         asyncio.run(_swept(gateway))
@@ -316,13 +316,13 @@ def test_a_running_gateway_requires_keys_soon_after_the_first_is_created(
 def test_a_store_without_keys_admits_everyone(provider: ScriptedServer) -> None:
     run_in_store(lambda store: store.keys())
     assert store_file().exists()
-    with running(config_of(provider.url)) as gateway:
+    with run_gateway(config_of(provider.url)) as gateway:
         asyncio.run(_swept(gateway))
         assert ask(gateway, CHAT, "hi").status_code == 200
 
 
 def test_keys_can_be_required_before_the_first_exists(provider: ScriptedServer) -> None:
-    with running(with_gateway(config_of(provider.url), require_keys=True)) as gateway:
+    with run_gateway(with_gateway(config_of(provider.url), require_keys=True)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 401
         anna = create_secret("anna")
         assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 200
@@ -348,7 +348,7 @@ def test_an_unavailable_store_is_retried_while_requests_are_rejected(
     with closing(sqlite3.connect(store_file())) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")
-        with running(config_of(provider.url)) as gateway:
+        with run_gateway(config_of(provider.url)) as gateway:
             assert ask(gateway, CHAT, "hi").status_code == 401
             assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 503
             other.close()
@@ -376,18 +376,18 @@ def test_nothing_is_sent_while_the_file_is_missing_or_replaced(
 
 
 def test_a_lost_file_does_not_admit_everyone(provider: ScriptedServer, anna: str) -> None:
-    with running(config_of(provider.url)) as gateway:
+    with run_gateway(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 200
     store_file().unlink()
-    with running(config_of(provider.url)) as gateway:
+    with run_gateway(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 401
         assert ask(gateway, CHAT, "hi", headers=bearer_headers(anna)).status_code == 401
     elsewhere = with_gateway(config_of(provider.url), store=str(store_file().with_name("other")))
-    with running(elsewhere) as gateway:  # this store never had a key
+    with run_gateway(elsewhere) as gateway:  # this store never had a key
         assert ask(gateway, CHAT, "hi").status_code == 200
     store_file().unlink()
     store_file().with_name("accounts.required").unlink()
-    with running(config_of(provider.url)) as gateway:
+    with run_gateway(config_of(provider.url)) as gateway:
         assert ask(gateway, CHAT, "hi").status_code == 200
 
 
@@ -426,15 +426,15 @@ def test_the_cache_of_invalid_keys_is_bounded(anna: str, monkeypatch: pytest.Mon
         await accounts.start()
         for number in range(100):
             with pytest.raises(GatewayError):
-                await admission.authenticate_client(_shown(f"brim-{number}"))
-        assert (await admission.authenticate_client(_shown(anna))).key.name == "anna"
+                await admission.authenticate_client(_make_headers(f"brim-{number}"))
+        assert (await admission.authenticate_client(_make_headers(anna))).key.name == "anna"
         await accounts.stop()
         return len(admission._cache)
 
     assert asyncio.run(known()) == 20
 
 
-def _shown(secret: str) -> Any:
+def _make_headers(secret: str) -> Any:
     return read_headers([(b"authorization", f"Bearer {secret}".encode())])
 
 

@@ -25,13 +25,13 @@ from tests.support.gateway.accounts import (
     dollars,
     gateway_with_upstream,
     ledger,
+    make_priced_config,
     only_row,
-    priced,
     read_cap_usage,
     say_hi,
     with_gateway,
 )
-from tests.support.gateway.process import running, served
+from tests.support.gateway.process import run_gateway, run_serve
 from tests.support.gateway.requests import CHAT, LONG, body_of, wait_until
 
 WORDS = "one two three four five six seven eight nine ten"
@@ -44,7 +44,9 @@ def anna() -> str:
 
 
 @contextmanager
-def serving(provider: ScriptedServer, place: Path, **settings: float) -> Iterator[tuple[str, Any]]:
+def serve_with_keys(
+    provider: ScriptedServer, place: Path, **settings: float
+) -> Iterator[tuple[str, Any]]:
     """The address of `brim serve`, and its process."""
     file = place / "brim.toml"
     lines = [f"{name} = {value}" for name, value in settings.items()]
@@ -52,7 +54,7 @@ def serving(provider: ScriptedServer, place: Path, **settings: float) -> Iterato
         f'[upstreams.upstream-1]\nendpoint = "{provider.url}"\nwindow = 4000\nreply = 100\n'
         "price = { input = 2, output = 10 }\n[gateway]\n" + "\n".join(lines)
     )
-    with served({"BRIM_CONFIG": str(file)}, logs=subprocess.STDOUT) as found:
+    with run_serve({"BRIM_CONFIG": str(file)}, logs=subprocess.STDOUT) as found:
         yield found
 
 
@@ -71,14 +73,14 @@ def listening_to(address: str, secret: str) -> Iterator[None]:
 def test_a_killed_gateway_leaves_one_presumed_row(anna: str, tmp_path: Path) -> None:
     with ScriptedServer(TextReply(WORDS, hold=threading.Event())) as provider:
         with (
-            serving(provider, tmp_path, lease_seconds=2) as (address, process),
+            serve_with_keys(provider, tmp_path, lease_seconds=2) as (address, process),
             listening_to(address, anna),
         ):
             assert read_cap_usage() == {"key dollars": (0, MAX_COST)}
             process.kill()
             process.wait()
         assert ledger() == []
-        with running(with_gateway(priced(provider.url), lease_seconds=2)):
+        with run_gateway(with_gateway(make_priced_config(provider.url), lease_seconds=2)):
             wait_until(ledger)
     row = only_row()
     assert (row.state, row.charge.micro_dollars) == ("presumed", MAX_COST)
@@ -94,8 +96,8 @@ def test_the_lease_of_a_long_stream_is_renewed(anna: str, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(SqliteAccountStore, "renew", renewed)
     with ScriptedServer(TextReply(WORDS, hold=goes_on)) as provider:
-        config = with_gateway(priced(provider.url), lease_seconds=2)
-        with running(config) as gateway, listening_to(gateway.url, anna):
+        config = with_gateway(make_priced_config(provider.url), lease_seconds=2)
+        with run_gateway(config) as gateway, listening_to(gateway.url, anna):
             for _ in range(4):  # at least a third of a lease apart
                 assert swept.acquire(timeout=LONG)
             assert ledger() == []
@@ -107,7 +109,7 @@ def test_the_lease_of_a_long_stream_is_renewed(anna: str, monkeypatch: pytest.Mo
 def test_a_stopped_gateway_records_cancelled_requests(anna: str, tmp_path: Path) -> None:
     with (
         ScriptedServer(TextReply(WORDS, hold=threading.Event())) as provider,
-        serving(provider, tmp_path, stop_seconds=0.1) as (address, process),
+        serve_with_keys(provider, tmp_path, stop_seconds=0.1) as (address, process),
         listening_to(address, anna),
     ):
         process.send_signal(signal.SIGTERM)

@@ -21,7 +21,7 @@ from brim.config import GatewayConfig
 from brim.gateway import gateway as gateway_module
 from brim.gateway.routes import ModelRoute
 from brim.testing import ScriptedServer, TextReply
-from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     COUNT_TOKENS,
@@ -43,13 +43,13 @@ each_format = pytest.mark.parametrize("path", PATHS)
 
 
 @contextmanager
-def bounded(provider: ScriptedServer, **limits: Any) -> Iterator[Running]:
+def run_bounded(provider: ScriptedServer, **limits: Any) -> Iterator[Running]:
     config = replace(config_of(provider.url), gateway=GatewayConfig(**limits))
-    with running(config) as server:
+    with run_gateway(config) as server:
         yield server
 
 
-def answered(client: socket.socket) -> httpx.Response:
+def read_response(client: socket.socket) -> httpx.Response:
     """The answer on a connection that ends with it."""
     raw = b"".join(iter(lambda: client.recv(65_536), b""))
     first, _, rest = raw.partition(b"\r\n")
@@ -70,7 +70,10 @@ def rest_of(client: socket.socket) -> bytes:
 @each_format
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "chunked"])
 def test_a_body_above_the_limit_is_rejected(path: str, announced: bool) -> None:
-    with ScriptedServer("Hello.") as provider, bounded(provider, max_body_bytes=10_000) as server:
+    with (
+        ScriptedServer("Hello.") as provider,
+        run_bounded(provider, max_body_bytes=10_000) as server,
+    ):
         raw = json.dumps(body_of(path, "word " * 3_000)).encode()
         pieces = (raw[start : start + 1_000] for start in range(0, len(raw), 1_000))
         answer = httpx.post(server.url + path, content=raw if announced else pieces)
@@ -85,22 +88,22 @@ def test_a_body_above_the_limit_is_rejected(path: str, announced: bool) -> None:
 def test_a_content_length_that_is_too_large_is_rejected_immediately(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
-        bounded(provider, max_body_bytes=10_000) as server,
+        run_bounded(provider, max_body_bytes=10_000) as server,
         connect(server) as client,
     ):
         client.sendall(request_head(path, "Content-Length: 10001"))
-        assert answered(client).status_code == 413
+        assert read_response(client).status_code == 413
 
 
 @each_format
 def test_a_body_that_does_not_arrive_times_out(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
-        bounded(provider, body_seconds=0.1) as server,
+        run_bounded(provider, body_seconds=0.1) as server,
         connect(server) as client,
     ):
         client.sendall(request_head(path, "Content-Length: 100") + b'{"model":')
-        answer = answered(client)
+        answer = read_response(client)
         assert answer.status_code == 408
         assert code_of(path, answer) == {MESSAGES: "timeout_error"}.get(path, "body_timeout")
         assert "0.1 s (gateway.body_seconds)" in answer.text
@@ -110,7 +113,7 @@ def test_a_body_that_does_not_arrive_times_out(path: str) -> None:
 def test_a_slow_body_times_out() -> None:
     with (
         ScriptedServer("Hello.") as provider,
-        bounded(provider, body_seconds=0.2) as server,
+        run_bounded(provider, body_seconds=0.2) as server,
         connect(server) as client,
     ):
         client.sendall(request_head(CHAT, "Content-Length: 1000"))
@@ -130,7 +133,7 @@ def test_a_request_over_the_limit_is_told_to_retry(path: str) -> None:
     goes_on = threading.Event()
     with (
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
-        bounded(provider, max_requests=1) as server,
+        run_bounded(provider, max_requests=1) as server,
     ):
         with begin_stream(server, path, goes_on) as running_one:
             refused = ask(server, path, "hi")
@@ -147,7 +150,7 @@ def test_cheap_requests_are_served_at_the_limit() -> None:
     goes_on = threading.Event()
     with (
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
-        bounded(provider, max_requests=1) as server,
+        run_bounded(provider, max_requests=1) as server,
         begin_stream(server, CHAT, goes_on),
     ):
         for path in ("/healthz", "/readyz", "/metrics", "/v1/models", "/brim/requests"):
@@ -165,7 +168,7 @@ def test_an_error_while_saving_does_not_end_the_sweep(
         tries.release()
         raise OSError("the disk is full")
 
-    with ScriptedServer("Hello.") as provider, bounded(provider) as server:
+    with ScriptedServer("Hello.") as provider, run_bounded(provider) as server:
         ask(server, CHAT, "hi")
         with monkeypatch.context() as patch:
             patch.setattr(ModelRoute, "save", fail)
@@ -182,7 +185,7 @@ def test_a_client_that_does_not_read_is_disconnected(
     caplog.set_level(logging.INFO, "brim.gateway")
     with (
         ScriptedServer("word " * 1_000_000) as provider,
-        bounded(provider, send_seconds=0.2) as server,
+        run_bounded(provider, send_seconds=0.2) as server,
         send_raw(server, path, body_of(path, "hi", stream=streamed)) as client,
     ):
         assert client.recv(12) == b"HTTP/1.1 200"

@@ -13,7 +13,7 @@ import pytest
 from brim.gateway import logs
 from brim.gateway.records import RequestRecord
 from brim.testing import ErrorReply, ScriptedServer
-from tests.support.gateway.process import config_of, restored_loggers, running
+from tests.support.gateway.process import config_of, restored_loggers, run_gateway
 from tests.support.gateway.requests import CHAT, PATHS, ask, get_record
 
 LOG = logging.getLogger("brim.gateway")
@@ -84,7 +84,7 @@ def test_a_request_is_logged_in_one_line(path: str, stream: io.StringIO) -> None
     logs.configure_logging("json", stream)
     with (
         ScriptedServer("Hello.") as provider,
-        running(config_of(provider.url, window=3_000)) as server,
+        run_gateway(config_of(provider.url, window=3_000)) as server,
     ):
         request = get_record(server, ask(server, path, *TURNS))
     (line,) = lines_of(stream)
@@ -113,7 +113,7 @@ def test_an_upstream_failure_is_a_warning(
     answer: ErrorReply, level: str, stream: io.StringIO
 ) -> None:
     logs.configure_logging("json", stream)
-    with ScriptedServer(answer) as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer(answer) as provider, run_gateway(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
     (line,) = lines_of(stream)
     assert (line["level"], line["status"]) == (level, answer.status)
@@ -121,7 +121,7 @@ def test_an_upstream_failure_is_a_warning(
 
 def test_an_unreachable_upstream_is_a_warning_with_its_code(stream: io.StringIO) -> None:
     logs.configure_logging("json", stream)
-    with running(config_of("http://127.0.0.1:9")) as server:
+    with run_gateway(config_of("http://127.0.0.1:9")) as server:
         ask(server, CHAT, "hi")
     (line,) = lines_of(stream)
     assert (line["level"], line["code"]) == ("warning", "upstream_unreachable")
@@ -131,7 +131,7 @@ def test_every_model_name_is_logged_in_one_short_line(
     stream: io.StringIO,
 ) -> None:
     logs.configure_logging("text", stream)
-    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config_of(provider.url)) as server:
         ask(server, CHAT, "hi", model="\nfaked status=200 \u2028\x9b" + "x" * 5_000)
     (line,) = stream.getvalue().splitlines()
     assert line.isprintable()

@@ -18,12 +18,12 @@ from tests.support.gateway.accounts import (
     create_secret,
     dollars,
     gateway_with_upstream,
+    make_priced_config,
     only_row,
-    priced,
     say_hi,
     with_gateway,
 )
-from tests.support.gateway.process import running
+from tests.support.gateway.process import run_gateway
 from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, post
 
 WINDOW = 2 * 3_900 + 10 * 100
@@ -160,8 +160,8 @@ def test_the_operator_can_allow_more_fields_and_tools() -> None:
     capped = create_secret("anna", "5/day")
     allowed = ("web_search_options", "web_search", "modalities")
     with ScriptedServer("Hello.", window=4_000) as provider:
-        config = with_gateway(priced(provider.url), allowed_fields=allowed)
-        with running(config) as gateway:
+        config = with_gateway(make_priced_config(provider.url), allowed_fields=allowed)
+        with run_gateway(config) as gateway:
             assert say_hi(gateway, capped, web_search_options={}).status_code == 200
             assert say_hi(gateway, capped, modalities=["text", "audio"]).status_code == 200
             assert say_hi(gateway, capped, tools=[{"type": "web_search"}]).status_code == 200
@@ -190,7 +190,7 @@ def test_an_unbounded_request_is_rejected_before_the_upstream_is_contacted(
     more: dict[str, Any], expected: tuple[int, str]
 ) -> None:
     secret = create_secret("anna", "5/day")
-    with running(priced("http://127.0.0.1:9/v1", price=None)) as gateway:
+    with run_gateway(make_priced_config("http://127.0.0.1:9/v1", price=None)) as gateway:
         refused = say_hi(gateway, secret, **more)
     assert (refused.status_code, refused.json()["error"]["code"]) == expected
 

@@ -17,7 +17,7 @@ from brim.gateway.metrics import BUCKETS, MAX_MODELS, Metrics, render
 from brim.gateway.records import RequestRecord
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, ScriptedServer, TextReply
-from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, run_gateway
 from tests.support.gateway.requests import CHAT, PATHS, ask, begin_stream, get_record
 
 TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(41)]
@@ -57,7 +57,7 @@ def of(metrics: Metrics) -> Numbers:
     return Numbers(render(metrics.snapshot()).decode())
 
 
-def finished(model: str, **more: Any) -> RequestRecord:
+def make_record(model: str, **more: Any) -> RequestRecord:
     """The record of an answered request."""
     record = RequestRecord("/v1/chat/completions", "openai")
     settled = {"upstream": "up", "status": 200, "end": "completed", "usage": Usage(5, 0, 1)}
@@ -75,7 +75,7 @@ def test_metrics_match_the_record_of_a_request(path: str) -> None:
     reply = TextReply("one two three", cached=5)
     with (
         ScriptedServer(reply) as provider,
-        running(config_of(provider.url, window=3_000, price=price)) as server,
+        run_gateway(config_of(provider.url, window=3_000, price=price)) as server,
     ):
         request = get_record(server, ask(server, path, *TURNS))
         numbers = read(server)
@@ -98,7 +98,7 @@ def test_metrics_match_the_record_of_a_request(path: str) -> None:
 
 
 def test_requests_are_summed() -> None:
-    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config_of(provider.url)) as server:
         for path in PATHS:
             for _ in range(3):
                 ask(server, path, "hi")
@@ -110,8 +110,8 @@ def test_requests_are_summed() -> None:
 
 def test_durations_are_counted_in_buckets() -> None:
     metrics = Metrics([], [], [])
-    metrics.add(finished("m", first_byte=0.3, seconds=700.0))
-    metrics.add(finished("m", first_byte=None, seconds=1.0))
+    metrics.add(make_record("m", first_byte=0.3, seconds=700.0))
+    metrics.add(make_record("m", first_byte=None, seconds=1.0))
     numbers = of(metrics)
     assert numbers("brim_first_byte_seconds_bucket", le="0.25") == 0
     assert numbers("brim_first_byte_seconds_bucket", le="0.5") == 1
@@ -126,7 +126,7 @@ def test_running_requests_are_counted() -> None:
     goes_on = threading.Event()
     with (
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
-        running(config_of(provider.url)) as server,
+        run_gateway(config_of(provider.url)) as server,
     ):
         with begin_stream(server, CHAT, goes_on):
             assert read(server)("brim_running_requests") == 1
@@ -137,7 +137,7 @@ def test_running_requests_are_counted() -> None:
 def test_errors_are_counted_by_code(path: str) -> None:
     with ScriptedServer(ErrorReply(404, "no")) as provider:
         config = config_of(provider.url, window=500, reply=100, models=("scripted",))
-        with running(config) as server:
+        with run_gateway(config) as server:
             ask(server, path, "hi", model="unheard-of")
             ask(server, path, "a word " * 2_000)
             ask(server, path, "hi")
@@ -152,7 +152,7 @@ def test_errors_are_counted_by_code(path: str) -> None:
 def test_a_context_length_error_is_counted_and_its_window_exported() -> None:
     with (
         ScriptedServer("Hello.", window=1_000, reports_window=False) as provider,
-        running(config_of(provider.url, window=4_000, reply=100)) as server,
+        run_gateway(config_of(provider.url, window=4_000, reply=100)) as server,
     ):
         assert ask(server, CHAT, *TURNS, max_tokens=100).status_code == 200
         numbers = read(server)
@@ -169,7 +169,7 @@ def test_a_fallback_model_is_counted_under_its_own_name() -> None:
             "first": replace(first, models=("gpt-4o",), fallback="spare"),
             "second": replace(second, models=("spare",)),
         }
-        with running(Config(upstreams=upstreams)) as server:
+        with run_gateway(Config(upstreams=upstreams)) as server:
             assert ask(server, CHAT, "hi", model="gpt-4o").status_code == 200
             numbers = read(server)
     stood_in = {"upstream": "second", "model": "spare"}
@@ -183,7 +183,7 @@ def test_a_fallback_model_is_counted_under_its_own_name() -> None:
 
 def test_an_unanswered_model_is_counted_as_other() -> None:
     no_model = ErrorReply(404, "no such model")
-    with ScriptedServer(no_model) as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer(no_model) as provider, run_gateway(config_of(provider.url)) as server:
         for place in range(5):
             ask(server, CHAT, "hi", model=f"made-up-{place}")
             ask(server, CHAT, "hi", model=f"shown-{place}", headers=DRY_RUN)
@@ -195,7 +195,7 @@ def test_an_unanswered_model_is_counted_as_other() -> None:
 def test_a_configured_model_is_always_counted_by_name() -> None:
     with (
         ScriptedServer(ErrorReply(500)) as provider,
-        running(config_of(provider.url, models=("ours", "gpt-*"))) as server,
+        run_gateway(config_of(provider.url, models=("ours", "gpt-*"))) as server,
     ):
         for model in ("ours", "gpt-made-up"):
             ask(server, CHAT, "hi", model=model)
@@ -206,9 +206,9 @@ def test_a_configured_model_is_always_counted_by_name() -> None:
 def test_the_number_of_models_is_bounded() -> None:
     metrics = Metrics(["ours"], [], [])
     for place in range(MAX_MODELS + 50):
-        metrics.add(finished(f"model-{place}"))
-    metrics.add(finished("model-0"))
-    metrics.add(finished("ours"))
+        metrics.add(make_record(f"model-{place}"))
+    metrics.add(make_record("model-0"))
+    metrics.add(make_record("ours"))
     numbers = of(metrics)
     assert len(numbers.labels("brim_requests_total", "model")) == MAX_MODELS + 2
     assert numbers("brim_requests_total", model="other") == 50
@@ -221,7 +221,7 @@ def test_the_number_of_models_is_bounded() -> None:
     ['a "quoted" one', "two\nlines", "back\\slash", "half \ud83d an emoji", "\x00\x7f\x9b", "世界"],
 )
 def test_every_model_name_is_escaped(model: str) -> None:
-    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config_of(provider.url)) as server:
         assert ask(server, CHAT, "hi", model=model).status_code == 200
         (label,) = read(server).labels("brim_requests_total", "model")
         assert label.isprintable()
@@ -232,7 +232,7 @@ def test_every_model_name_is_escaped(model: str) -> None:
 
 
 def test_every_metric_has_a_help_text() -> None:
-    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
         families = {family.name: family for family in read(server).families}
     own = [family for name, family in families.items() if name.startswith("brim_")]
@@ -245,7 +245,7 @@ def test_every_metric_has_a_help_text() -> None:
 def test_gateways_in_one_process_have_separate_metrics() -> None:
     with ScriptedServer("Hello.") as provider:
         config = config_of(provider.url)
-        with running(config) as one, running(config) as other:
+        with run_gateway(config) as one, run_gateway(config) as other:
             ask(one, CHAT, "hi")
             assert read(one)("brim_requests_total") == 1
             assert read(other)("brim_requests_total") == 0

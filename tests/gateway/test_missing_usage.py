@@ -73,7 +73,7 @@ def raw(answer: object) -> ErrorReply:
     return ErrorReply(200, raw=answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
 
-def streamed(path: str, answer: dict[str, Any]) -> ErrorReply:
+def make_streamed(path: str, answer: dict[str, Any]) -> ErrorReply:
     """The same response as a stream."""
     form, body = find_reply_format(path), {"stream_options": {"include_usage": True}}
     events = islice(form.iter_events(answer, body), form.events_before_reply, None)
@@ -104,7 +104,7 @@ def test_output_is_counted_if_a_response_does_not_report_it(
 @pytest.mark.parametrize("path", PATHS)
 def test_output_is_counted_if_a_stream_reports_none(anna: str, path: str) -> None:
     answer = whole(path, TextReply(WORDS), **NO_OUTPUT[path])
-    with gateway_with_upstream(streamed(path, answer)) as (gateway, provider):
+    with gateway_with_upstream(make_streamed(path, answer)) as (gateway, provider):
         assert say_hi(gateway, anna, path, stream=True).status_code == 200
         reply_tokens = provider.tokens(WORDS)
     row = only_row()

@@ -20,7 +20,7 @@ from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer
 from brim.wire.formats import FormatName
 from tests.support.gateway.clients import anthropic_client, long_talk, openai_client
-from tests.support.gateway.process import FORMATS, config_of, running
+from tests.support.gateway.process import FORMATS, config_of, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     COUNT_TOKENS,
@@ -69,7 +69,7 @@ def test_the_models_name_selects_its_upstream(model: str, text: str) -> None:
             "patterns": upstream(second, "gpt-5*", "claude-*"),
             "names": upstream(first, "gpt-5-mini", "gpt-4o"),
         }
-        with running(Config(upstreams=upstreams)) as gateway:
+        with run_gateway(Config(upstreams=upstreams)) as gateway:
             for path in PATHS:
                 answer = post(gateway.url, path, body_of(path, HELLO, model=model))
                 assert read_spoken(answer) == text
@@ -79,7 +79,7 @@ def test_an_unknown_model_is_an_error_with_the_available_ones() -> None:
     with ScriptedServer("ok") as provider:
         config = Config(upstreams={"one": upstream(provider, "gpt-5*")})
         with (
-            running(config) as gateway,
+            run_gateway(config) as gateway,
             openai_client(gateway.url) as client,
             anthropic_client(gateway.url) as other,
         ):
@@ -102,7 +102,7 @@ def test_a_wrong_format_is_an_error_that_names_the_right_path() -> None:
             "a": upstream(one, "claude-*", format=("anthropic",)),
             "b": upstream(two, "gpt-*", format=("openai", "responses")),
         }
-        with running(Config(upstreams=upstreams)) as gateway:
+        with run_gateway(Config(upstreams=upstreams)) as gateway:
             claude = post(gateway.url, CHAT, body_of(CHAT, HELLO, model="claude-x"))
             gpt = post(gateway.url, MESSAGES, body_of(MESSAGES, HELLO, model="gpt-x"))
         assert not [*one.requests, *two.requests]
@@ -119,7 +119,7 @@ def test_a_model_that_two_upstreams_serve_each_in_its_format() -> None:
             "a": upstream(one, format=("anthropic",)),
             "b": upstream(two, format=("openai", "responses")),
         }
-        with running(Config(upstreams=upstreams)) as gateway:
+        with run_gateway(Config(upstreams=upstreams)) as gateway:
             texts = [read_spoken(post(gateway.url, path, body_of(path, HELLO))) for path in PATHS]
     assert texts == ["two", "one", "two"]
 
@@ -127,9 +127,9 @@ def test_a_model_that_two_upstreams_serve_each_in_its_format() -> None:
 def test_a_body_without_a_model() -> None:
     body = {"messages": [{"role": "user", "content": "Hello?"}]}
     with ScriptedServer("ok") as provider, ScriptedServer("ok") as other:
-        with running(config_of(provider.url)) as gateway:
+        with run_gateway(config_of(provider.url)) as gateway:
             assert read_spoken(post(gateway.url, CHAT, body)) == "ok"
-        with running(config_of(provider.url, other.url)) as gateway:
+        with run_gateway(config_of(provider.url, other.url)) as gateway:
             refused = post(gateway.url, CHAT, body)
         assert provider.requests[0].body == body
     assert refused.status_code == 404
@@ -165,7 +165,7 @@ MIXED_UP: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
 def test_the_format_of_a_body_is_detected_from_its_shape(
     at: str, meant: str, body: Mapping[str, Any]
 ) -> None:
-    with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
+    with ScriptedServer("ok") as provider, run_gateway(config_of(provider.url)) as gateway:
         answer = post(gateway.url, at, {"model": "m", "max_tokens": 9, **body})
         assert (answer.status_code, read_spoken(answer)) == (200, "ok")
         (request,) = provider.requests
@@ -174,13 +174,16 @@ def test_the_format_of_a_body_is_detected_from_its_shape(
 
 @pytest.mark.parametrize("path", PATHS)
 def test_paths_work_without_their_version(path: str) -> None:
-    with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
+    with ScriptedServer("ok") as provider, run_gateway(config_of(provider.url)) as gateway:
         answer = post(gateway.url, path.removeprefix("/v1"), body_of(path, HELLO))
         assert read_spoken(answer) == "ok"
 
 
 def test_other_endpoints_work_without_their_version() -> None:
-    with ScriptedServer("ok", model="one") as provider, running(config_of(provider.url)) as gateway:
+    with (
+        ScriptedServer("ok", model="one") as provider,
+        run_gateway(config_of(provider.url)) as gateway,
+    ):
         assert httpx.get(f"{gateway.url}/models").json()["data"][0]["id"] == "one"
         assert httpx.get(f"{gateway.url}/models/one").json()["id"] == "one"
         for at, path in COUNTS.items():
@@ -211,7 +214,7 @@ def test_only_an_asterisk_is_a_wildcard(names: Sequence[str], model: str, means:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_an_invalid_model_name_is_rejected(path: str) -> None:
-    with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
+    with ScriptedServer("ok") as provider, run_gateway(config_of(provider.url)) as gateway:
         body = body_of(path, HELLO)
         assert read_spoken(post(gateway.url, path, body | {"model": "m" * 256})) == "ok"
         refused = post(gateway.url, path, body | {"model": "m" * 257})
@@ -235,7 +238,7 @@ def test_the_models_are_listed_for_each_client() -> None:
         }
         names = ["claude-x", "gpt-5", "local/one", "other"]
         with (
-            running(Config(upstreams=upstreams)) as gateway,
+            run_gateway(Config(upstreams=upstreams)) as gateway,
             openai_client(gateway.url) as client,
             anthropic_client(gateway.url) as other,
         ):
@@ -257,7 +260,7 @@ def test_an_unreachable_upstream_does_not_hide_the_others() -> None:
     with ScriptedServer("ok", model="one") as one:
         upstreams = {"up": upstream(one), "down": UpstreamConfig(endpoint=gone)}
         with (
-            running(Config(upstreams=upstreams)) as gateway,
+            run_gateway(Config(upstreams=upstreams)) as gateway,
             openai_client(gateway.url) as client,
         ):
             assert [model.id for model in client.models.list()] == ["one"]
@@ -279,14 +282,14 @@ COUNTS = {COUNT_TOKENS: MESSAGES, INPUT_TOKENS: RESPONSES}
 def test_the_server_counts_if_it_can_and_otherwise_brim(at: str, model: str) -> None:
     body = body_of(COUNTS[at], *TURNS, reply=20, model=model)
     with ScriptedServer("ok", counts_tokens=True) as counts, ScriptedServer("ok") as does_not:
-        with running(config_of(counts.url)) as gateway:
+        with run_gateway(config_of(counts.url)) as gateway:
             assert counted_at(gateway.url, at, body) == (counts.tokens(body), "server")
-        with running(config_of(does_not.url)) as gateway:
+        with run_gateway(config_of(does_not.url)) as gateway:
             tokens, how = counted_at(gateway.url, at, body)
         assert tokens == brim.count(body, model=model)
         assert how == ("exact" if model == "gpt-4o" else "estimate")
         off = Config(upstreams={"one": upstream(counts)}, count=CountConfig(server="off"))
-        with running(off) as gateway:
+        with run_gateway(off) as gateway:
             assert counted_at(gateway.url, at, body) == (tokens, how)
         assert len(counts.count_requests) == 1
         assert not [*counts.requests, *does_not.requests]
@@ -301,7 +304,7 @@ def test_the_counted_body_has_the_format_that_is_sent() -> None:
         turns += [{"role": "assistant", "content": None, "tool_calls": [call]}, result]
     body = body_of(CHAT, *turns, reply=20, model="own")
     with ScriptedServer("ok", window=4_000, like="llama.cpp", model="own") as provider:
-        with running(config_of(provider.url, template="strict", count="always")) as gateway:
+        with run_gateway(config_of(provider.url, template="strict", count="always")) as gateway:
             answer = post(gateway.url, CHAT, body)
         counted, (request,) = provider.count_requests[-1], provider.requests
     assert answer.headers["brim-count"] == "server"
@@ -312,7 +315,7 @@ def test_the_counted_body_has_the_format_that_is_sent() -> None:
 def test_sdk_clients_get_the_counts_of_a_real_server(llama: LocalServer) -> None:
     messages: Any = [{"role": "user", "content": "Name a colour, " * 20}]
     with (
-        running(config_of(llama.url, key_env="KEY"), {"KEY": llama.key}) as gateway,
+        run_gateway(config_of(llama.url, key_env="KEY"), {"KEY": llama.key}) as gateway,
         anthropic_client(gateway.url) as client,
         openai_client(gateway.url) as other,
     ):
@@ -334,7 +337,7 @@ def test_a_request_can_choose_its_policy(path: str, policy: PolicyName) -> None:
     body = body_of(path, *TURNS, reply=20, model="gpt-4o")
     with (
         ScriptedServer("ok", window=1_000) as provider,
-        running(config_of(provider.url)) as gateway,
+        run_gateway(config_of(provider.url)) as gateway,
     ):
         answer = post(gateway.url, path, body, {"brim-policy": policy.upper()})
         assert read_spoken(answer) == "ok"
@@ -349,7 +352,7 @@ def test_a_dry_run_shows_what_would_be_sent(path: str) -> None:
     body = body_of(path, *TURNS, reply=20, model="gpt-4o", stream=True)
     with (
         ScriptedServer("ok", window=1_000) as provider,
-        running(config_of(provider.url)) as gateway,
+        run_gateway(config_of(provider.url)) as gateway,
     ):
         shown = post(gateway.url, path, body, {"brim-fitting": "dry-run"})
         assert not provider.requests
@@ -372,7 +375,7 @@ def test_cache_marks_are_set_on_request(is_set: bool) -> None:
     body = body_of(MESSAGES, *TURNS, reply=20, model="gpt-4o", system="Be brief.")
     options = {"brim-cache-marks": "off" if is_set else "on"}
     with ScriptedServer("ok", window=1_000) as provider:
-        with running(config_of(provider.url, cache_marks=is_set)) as gateway:
+        with run_gateway(config_of(provider.url, cache_marks=is_set)) as gateway:
             post(gateway.url, MESSAGES, body)
             post(gateway.url, MESSAGES, body, options)
         first, second = (request.body for request in provider.requests)
@@ -387,7 +390,7 @@ def test_the_clients_own_cache_marks_are_kept_and_none_are_added() -> None:
     system = [{"type": "text", "text": "Be brief.", **mark}]
     body = body_of(MESSAGES, *TURNS, reply=20, system=system)
     with ScriptedServer("ok", window=1_000) as provider:
-        with running(config_of(provider.url, cache_marks=True)) as gateway:
+        with run_gateway(config_of(provider.url, cache_marks=True)) as gateway:
             post(gateway.url, MESSAGES, body)
         (request,) = provider.requests
     assert request.body["system"] == system
@@ -404,7 +407,7 @@ def test_the_clients_own_cache_marks_are_kept_and_none_are_added() -> None:
     ],
 )
 def test_an_invalid_option_is_rejected(header: Mapping[str, str], code: str) -> None:
-    with ScriptedServer("ok") as provider, running(config_of(provider.url)) as gateway:
+    with ScriptedServer("ok") as provider, run_gateway(config_of(provider.url)) as gateway:
         answer = post(gateway.url, CHAT, body_of(CHAT, HELLO), header)
         assert answer.status_code == 400
         assert answer.json()["error"]["code"] == code

@@ -19,7 +19,7 @@ from brim.gateway.admin import AdminRoutes
 from brim.gateway.asgi import create_app
 from brim.gateway.bodies import PATHS
 from brim.testing import ErrorReply, ScriptedServer, ToolCallReply
-from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, run_gateway
 from tests.support.gateway.requests import CHAT, MESSAGES, RESPONSES, ask, body_of, post
 
 
@@ -48,7 +48,7 @@ def resolve(value: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def described() -> set[tuple[str, str]]:
+def list_operations() -> set[tuple[str, str]]:
     return {
         (method.upper(), path)
         for path, methods in description()["paths"].items()
@@ -65,7 +65,7 @@ def test_every_path_is_described_and_no_other() -> None:
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
-    assert described() == routes | {("POST", path) for path in PATHS}
+    assert list_operations() == routes | {("POST", path) for path in PATHS}
 
 
 def test_the_description_is_served(served: Running) -> None:
@@ -166,7 +166,7 @@ def test_other_paths_match_the_description(served: Running) -> None:
 def test_upstream_errors_match_the_description(fault: ErrorReply) -> None:
     with (
         ScriptedServer([fault, ToolCallReply("f")]) as failing,
-        running(config_of(failing.url)) as served,
+        run_gateway(config_of(failing.url)) as served,
     ):
         for _ in range(2):
             answer = post(served.url, MESSAGES, BODIES["/messages"])
@@ -174,7 +174,7 @@ def test_upstream_errors_match_the_description(fault: ErrorReply) -> None:
 
 
 def test_an_unreachable_upstream_matches_the_description() -> None:
-    with running(config_of("http://127.0.0.1:9")) as served:
+    with run_gateway(config_of("http://127.0.0.1:9")) as served:
         for path, body in BODIES.items():
             answer = post(served.url, path, body)
             assert answer.status_code == 502
@@ -187,7 +187,7 @@ EXAMPLES = settings().max_examples // 2
 """Requests for each path; checking the responses takes most of the time."""
 
 
-@pytest.mark.parametrize(("method", "path"), sorted(described()))
+@pytest.mark.parametrize(("method", "path"), sorted(list_operations()))
 def test_every_response_matches_the_description(method: str, path: str, served: Running) -> None:
     from schemathesis import Case, openapi
     from schemathesis.specs.openapi import checks

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from brim.config import GatewayConfig
-from tests.support.gateway.process import config_of, running
-from tests.support.providers.scripted import Handler, Scripted, run, serving
+from tests.support.gateway.process import config_of, run_gateway
+from tests.support.providers.scripted import Handler, Scripted, run, run_scripted
 
 KEY = "sk-upstream-d41d8cd98f"
 
@@ -22,12 +22,12 @@ async def _ok(_: web.Request) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def passing(answer: Handler, *paths: str) -> AsyncIterator[tuple[str, Scripted]]:
+async def run_passthrough(answer: Handler, *paths: str) -> AsyncIterator[tuple[str, Scripted]]:
     """The address of a gateway with passthrough paths, and the server behind it."""
-    async with serving(answer) as server:
+    async with run_scripted(answer) as server:
         config = config_of(server.url, key_env="KEY")
         config = replace(config, gateway=GatewayConfig(passthrough_paths=paths))
-        with running(config, {"KEY": KEY}) as gateway:
+        with run_gateway(config, {"KEY": KEY}) as gateway:
             yield gateway.url, server
 
 
@@ -68,7 +68,7 @@ LISTED = ("/v1/embeddings", "/v1/responses/*")
 @pytest.mark.parametrize(("line", "path"), PASSED.items())
 def test_a_listed_path_is_forwarded(line: str, path: str) -> None:
     async def ask() -> None:
-        async with passing(_ok, *LISTED) as (address, server):
+        async with run_passthrough(_ok, *LISTED) as (address, server):
             status, response = await send(address, line)
             assert (status, b"something" in response) == (200, True)
             assert [(each.method, each.path) for each in server.asked] == [(line.split()[0], path)]
@@ -79,7 +79,7 @@ def test_a_listed_path_is_forwarded(line: str, path: str) -> None:
 @pytest.mark.parametrize("line", REFUSED)
 def test_no_other_path_is_forwarded(line: str) -> None:
     async def ask() -> None:
-        async with passing(_ok, *LISTED) as (address, server):
+        async with run_passthrough(_ok, *LISTED) as (address, server):
             status, _ = await send(address, line)
             assert status in (404, 405)
             assert server.asked == []
@@ -90,7 +90,7 @@ def test_no_other_path_is_forwarded(line: str) -> None:
 @pytest.mark.parametrize("path", ["/healthz", "/metrics", "/brim/requests", "/openapi.json"])
 def test_own_paths_are_never_passed_through(path: str) -> None:
     async def ask() -> None:
-        async with passing(_ok, "/*") as (address, server):
+        async with run_passthrough(_ok, "/*") as (address, server):
             assert (await send(address, f"GET {path}"))[0] == 200
             assert server.asked == []
             assert (await send(address, "GET /v1/anything/else"))[0] == 200
@@ -109,7 +109,7 @@ def test_own_paths_are_never_passed_through(path: str) -> None:
 )
 def test_own_paths_are_recognized_in_every_spelling(path: str) -> None:
     async def ask() -> None:
-        async with passing(_ok, "/*", "/v1/*") as (address, server):
+        async with run_passthrough(_ok, "/*", "/v1/*") as (address, server):
             assert (await send(address, f"POST {path}"))[0] == 404
             assert server.asked == []
 
@@ -119,7 +119,7 @@ def test_own_paths_are_recognized_in_every_spelling(path: str) -> None:
 @pytest.mark.parametrize("path", ["/openapi.json/", "/healthz/", "/metrics/", "/brim/requests/"])
 def test_no_path_leads_to_another_host(path: str) -> None:
     async def ask() -> None:
-        async with passing(_ok) as (address, _):
+        async with run_passthrough(_ok) as (address, _):
             assert (await send(address, f"GET {path}"))[0] == 404
 
     run(ask())
@@ -131,7 +131,7 @@ def test_an_error_does_not_reveal_the_upstream_key(status: int) -> None:
         return web.json_response({"error": {"message": f"wrong key: {KEY}"}}, status=status)
 
     async def ask() -> None:
-        async with passing(answer, "/v1/embeddings") as (address, _):
+        async with run_passthrough(answer, "/v1/embeddings") as (address, _):
             answered, response = await send(address, "POST /v1/embeddings")
             assert answered == status
             assert b"wrong key: [key]" in response

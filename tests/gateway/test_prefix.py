@@ -14,7 +14,7 @@ from brim.models.pricing import Usage
 from brim.testing import ScriptedServer
 from brim.wire.reply import parse_usage
 from tests.support.fixtures import LlamaWith
-from tests.support.gateway.process import config_of, running
+from tests.support.gateway.process import config_of, run_gateway
 from tests.support.gateway.requests import CHAT, PATHS, ask, turns_in
 
 WINDOW = 1_500
@@ -37,7 +37,7 @@ def shortly(n: int) -> tuple[str, str]:
     return f"And what of {n}, or {n * n}?", f"It is larger than {n - 1}."
 
 
-def unmarked(value: Any) -> Any:
+def strip_marks(value: Any) -> Any:
     """Return a turn without its cache marks, which move while the text stays."""
     match value:
         case {"role": role, "content": [{"type": "text", "text": text, "cache_control": _}]}:
@@ -57,7 +57,7 @@ def converse(
     """Yield the exchanges of a conversation whose whole history is sent every time."""
     conversation: list[tuple[str, str]] = []
     for start in range(0, turns, LIFE):
-        with running(config, {"KEY": key}) as gateway:
+        with run_gateway(config, {"KEY": key}) as gateway:
             for n in range(start, min(start + LIFE, turns)):
                 question, answer = saying(n)
                 conversation.append(("user", question))
@@ -90,7 +90,7 @@ def test_between_trims_each_request_begins_with_the_previous_one(
                   reports_window=False) as upstream:  # fmt: skip
         config = config_of(upstream.url, window=WINDOW, reply=REPLY, cache_marks=True)
         exchanges = list(converse(config, path, at_length, TURNS, model=model))
-        sent = [[*map(unmarked, turns_in(path, request.body))] for request in upstream.requests]
+        sent = [[*map(strip_marks, turns_in(path, request.body))] for request in upstream.requests]
         assert not upstream.rejected
     last = exchanges[-1].headers
     assert last["brim-count"] == ("exact" if model == counted_as else "estimate")
@@ -109,7 +109,7 @@ def test_the_prefix_is_stable_if_the_server_counts_every_request(path: str) -> N
     ) as upstream:
         config = config_of(upstream.url, reply=REPLY, cache_marks=True, count="always")
         exchanges = list(converse(config, path, at_length, TURNS))
-        sent = [[*map(unmarked, turns_in(path, request.body))] for request in upstream.requests]
+        sent = [[*map(strip_marks, turns_in(path, request.body))] for request in upstream.requests]
         assert not upstream.rejected
     assert {exchange.headers["brim-count"] for exchange in exchanges} == {"server"}
     assert all(int(each.headers["brim-tokens"]) == each.usage.input for each in exchanges)
@@ -139,8 +139,8 @@ def max_trims(tokens: int, limit: int, share: float | None = None) -> int:
 def test_a_real_server_finds_the_prefix_in_its_cache(llama_with: LlamaWith) -> None:
     llama = llama_with(window=512)
     config = config_of(llama.url, reply=8, key_env="KEY", policy="thrift")
-    talk = converse(config, CHAT, shortly, 24, llama.key, model=llama.model, reply=4)
-    exchanges = list(talk)
+    stream_of_exchanges = converse(config, CHAT, shortly, 24, llama.key, model=llama.model, reply=4)
+    exchanges = list(stream_of_exchanges)
     last = exchanges[-1].headers
     tokens, limit = int(last["brim-tokens-before"]), int(last["brim-limit"])
     assert tokens > llama.window

@@ -17,7 +17,7 @@ from brim.gateway import records
 from brim.gateway.records import RecentRequests, RequestRecord
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, ScriptedServer, TextReply, ToolCallReply
-from tests.support.gateway.process import config_of, running
+from tests.support.gateway.process import config_of, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     LONG,
@@ -75,7 +75,7 @@ def _step(path: str, id: str, result: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("window", [2_000, 6_000])
 def test_decisions_and_notes_add_up_to_the_difference(path: str, policy: str, window: int) -> None:
     config = config_of("http://127.0.0.1:9", window=window, reply=200, count="off")
-    with running(config) as server:
+    with run_gateway(config) as server:
         options = {"brim-fitting": "dry-run", "brim-policy": policy}
         answer = post(server.url, path, with_calls(path), options)
         request = get_record(server, answer.raise_for_status())
@@ -99,7 +99,7 @@ def test_decisions_and_notes_add_up_to_the_difference(path: str, policy: str, wi
 def test_untrimmed_messages_are_listed_as_kept(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
-        running(config_of(provider.url, window=9_000)) as server,
+        run_gateway(config_of(provider.url, window=9_000)) as server,
     ):
         request = get_record(server, ask(server, path, "hi", "hello", "how are you?"))
         assert request["tokens"] == request["tokens_before"]
@@ -111,7 +111,7 @@ def test_untrimmed_messages_are_listed_as_kept(path: str) -> None:
 def test_a_dry_run_is_recorded(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
-        running(config_of(provider.url, window=3_000)) as server,
+        run_gateway(config_of(provider.url, window=3_000)) as server,
     ):
         plan = {"brim-fitting": "dry-run"}
         too_long = ask(server, path, "word " * 9_000, headers=plan)
@@ -126,7 +126,7 @@ def test_a_dry_run_is_recorded(path: str) -> None:
 def test_headers_match_the_record(path: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
-        running(config_of(provider.url, window=3_000)) as server,
+        run_gateway(config_of(provider.url, window=3_000)) as server,
     ):
         answer = ask(server, path, *TURNS)
         request, heads = get_record(server, answer), answer.headers
@@ -149,7 +149,7 @@ def test_usage_and_cost_come_from_the_report(path: str, streamed: bool) -> None:
     reply = TextReply("one two three", cached=5)
     with (
         ScriptedServer(reply, tokenizer_model="gpt-4o") as provider,
-        running(config_of(provider.url, price=price)) as server,
+        run_gateway(config_of(provider.url, price=price)) as server,
     ):
         answer = ask(server, path, "Say some words, please.", stream=streamed)
         request, (received,) = get_record(server, answer), provider.requests
@@ -164,7 +164,7 @@ def test_usage_and_cost_come_from_the_report(path: str, streamed: bool) -> None:
 
 @each_format
 def test_an_unknown_price_is_not_zero(path: str) -> None:
-    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config_of(provider.url)) as server:
         request = get_record(server, ask(server, path, "hi"))
         assert request["usage"]["output"] > 0
         assert request["cost"] is None
@@ -178,7 +178,7 @@ def test_a_disconnect_cancels_the_upstream_and_counts_the_output_so_far(
     caplog.set_level(logging.INFO, "brim.gateway")
     with (
         ScriptedServer(TextReply(f"{FIRST} and much more", hold=never)) as provider,
-        running(config_of(provider.url)) as server,
+        run_gateway(config_of(provider.url)) as server,
     ):
         body = body_of(path, "hi", stream=True)
         with httpx.stream("POST", server.url + path, json=body) as answer:
@@ -206,7 +206,10 @@ def test_a_disconnect_before_the_response_counts_the_prompt(
         goes_on.wait(LONG)
         return "too late"
 
-    with ScriptedServer(waits) as provider, running(config_of(provider.url, price=price)) as server:
+    with (
+        ScriptedServer(waits) as provider,
+        run_gateway(config_of(provider.url, price=price)) as server,
+    ):
         with send_raw(server, path, body_of(path, "hi")):
             assert is_asked.wait(LONG)
         wait_until(lambda: "request" in caplog.messages)
@@ -225,7 +228,7 @@ def test_a_disconnect_before_the_response_counts_the_prompt(
 def test_a_failed_upstream_is_recorded(path: str) -> None:
     with (
         ScriptedServer(TextReply("one two three four five six", cut_after=6)) as provider,
-        running(config_of(provider.url)) as server,
+        run_gateway(config_of(provider.url)) as server,
     ):
         request = get_record(server, ask(server, path, "hi", stream=True))
         assert request["end"] == "upstream_failed"
@@ -256,7 +259,7 @@ def test_an_incomplete_stream_is_recorded(path: str, number: int) -> None:
     events = f"data: {json.dumps(PIECES[path])}\n\n".encode() * number
     with (
         ScriptedServer(ErrorReply(raw=events, in_stream=True)) as provider,
-        running(config_of(provider.url)) as server,
+        run_gateway(config_of(provider.url)) as server,
     ):
         answer = ask(server, path, "hi", stream=True)
         request = get_record(server, answer)
@@ -273,7 +276,7 @@ def test_an_incomplete_stream_is_recorded(path: str, number: int) -> None:
 def test_an_upstream_error_costs_nothing(path: str) -> None:
     with (
         ScriptedServer(ErrorReply(400, "no")) as provider,
-        running(config_of(provider.url)) as server,
+        run_gateway(config_of(provider.url)) as server,
     ):
         request = get_record(server, ask(server, path, "hi"))
         assert (request["status"], request["end"]) == (400, "rejected")
@@ -286,7 +289,7 @@ def test_an_upstream_error_costs_nothing(path: str) -> None:
 def test_recent_requests_are_bounded_and_listed_newest_first() -> None:
     with ScriptedServer("Hello.") as provider:
         config = replace(config_of(provider.url), gateway=GatewayConfig(keep_requests=3))
-        with running(config) as server:
+        with run_gateway(config) as server:
             ids = [ask(server, CHAT, "hi").headers["brim-request-id"] for _ in range(5)]
             listed = httpx.get(f"{server.url}/brim/requests").json()["data"]
             assert [request["id"] for request in listed] == ids[:1:-1]
@@ -301,14 +304,14 @@ def test_recent_requests_are_bounded_and_listed_newest_first() -> None:
 def test_keeping_no_requests_works() -> None:
     with ScriptedServer("Hello.") as provider:
         config = replace(config_of(provider.url), gateway=GatewayConfig(keep_requests=0))
-        with running(config) as server:
+        with run_gateway(config) as server:
             assert ask(server, CHAT, "hi").status_code == 200
             assert httpx.get(f"{server.url}/brim/requests").json()["data"] == []
 
 
 @pytest.mark.parametrize("last", ["0", "-1", "1001", "x", "²", ""])
 def test_an_invalid_number_of_requests_is_rejected(last: str) -> None:
-    with running(config_of("http://127.0.0.1:9")) as server:
+    with run_gateway(config_of("http://127.0.0.1:9")) as server:
         answer = httpx.get(f"{server.url}/brim/requests", params={"last": last})
         assert answer.status_code == 400
         assert "Use a number from 1 to 1,000" in answer.json()["error"]["message"]
@@ -316,7 +319,7 @@ def test_an_invalid_number_of_requests_is_rejected(last: str) -> None:
 
 def test_decisions_are_dropped_before_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "MAX_DECISIONS", 10)
-    with ScriptedServer("Hello.") as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config_of(provider.url)) as server:
         answers = [ask(server, CHAT, *TURNS[:3]) for _ in range(5)]
         plans = [get_record(server, answer)["plan"] for answer in answers]
         assert [plan is None for plan in plans] == [True, True, False, False, False]
@@ -331,7 +334,7 @@ def test_running_requests_are_listed() -> None:
     goes_on = threading.Event()
     with (
         ScriptedServer(TextReply("one two three", hold=goes_on)) as provider,
-        running(config_of(provider.url)) as server,
+        run_gateway(config_of(provider.url)) as server,
     ):
         with begin_stream(server, CHAT, goes_on) as answer:
             (listed,) = httpx.get(f"{server.url}/brim/requests").json()["data"]
@@ -352,5 +355,5 @@ def test_the_number_of_kept_decisions_is_bounded() -> None:
 
 def test_tool_calls_are_part_of_the_usage() -> None:
     call = ToolCallReply("read", {"path": "a"})
-    with ScriptedServer(call) as provider, running(config_of(provider.url)) as server:
+    with ScriptedServer(call) as provider, run_gateway(config_of(provider.url)) as server:
         assert get_record(server, ask(server, CHAT, "hi"))["usage"]["output"] > 0

@@ -24,13 +24,13 @@ from tests.support.gateway.accounts import (
     create_secret,
     dollars,
     gateway_with_upstream,
+    make_priced_config,
     only_row,
-    priced,
     read_cap_usage,
     say_hi,
     set_caps,
 )
-from tests.support.gateway.process import FORMATS, config_of, running
+from tests.support.gateway.process import FORMATS, config_of, run_gateway
 from tests.support.gateway.requests import CHAT, PATHS, RESPONSES, body_of, code_of, post
 
 # Tokens
@@ -119,7 +119,7 @@ def test_a_stored_conversation_without_a_known_window_is_rejected() -> None:
     secret = create_secret("anna", "5/day")
     with (
         ScriptedServer("Hello.", reports_window=False) as provider,
-        running(config_of(provider.url, price=PRICE)) as gateway,
+        run_gateway(config_of(provider.url, price=PRICE)) as gateway,
     ):
         kept = {"previous_response_id": "resp_1", "model": "own"}
         answer = say_hi(gateway, secret, RESPONSES, **kept)
@@ -161,7 +161,7 @@ def test_a_trimmed_retry_is_reserved_again() -> None:
     price = Price(input=Decimal(2), output=Decimal(100))
     with (
         ScriptedServer("Hello.", window=1_500, reports_window=False) as provider,
-        running(priced(provider.url, price=price)) as gateway,
+        run_gateway(make_priced_config(provider.url, price=price)) as gateway,
     ):
         body = body_of(CHAT, *["word " * 600, "so"] * 6, "hi", model=MODEL, reply=3_000)
         answer = post(gateway.url, CHAT, body, bearer_headers(secret))

@@ -15,7 +15,7 @@ from brim.fitting.policies import PolicyName
 from brim.providers.server_counter import SHARED_STATES
 from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ScriptedServer
-from tests.support.gateway.process import config_of, running
+from tests.support.gateway.process import config_of, run_gateway
 from tests.support.gateway.requests import CHAT, post
 
 WINDOW: Final = 1_024
@@ -117,7 +117,7 @@ def send_through_gateway(
     )
     first = len(server.requests)
     body = {"model": setting.model, "messages": list(messages), "max_tokens": 20}
-    with running(config) as gateway:
+    with run_gateway(config) as gateway:
         response = post(gateway.url, CHAT, body)
     tries = [each.body["messages"] for each in server.requests[first:]]
     return Sent(tries, response.status_code == 200)
@@ -168,7 +168,7 @@ def test_the_gateway_sends_what_the_client_sends_while_a_conversation_grows(
         session = Session("gpt-4o", reply=REPLY, policy=policy, template="free")
         store = CalibrationStore(tmp_path / "calibration")
         config = config_of(server.url, reply=REPLY, policy=policy, template="free")
-        with Client(server.url, calibration_store=store) as client, running(config) as gateway:
+        with Client(server.url, calibration_store=store) as client, run_gateway(config) as gateway:
             for end in range(1, len(messages), 2):
                 session.append(messages[end - 1])
                 sent = client.request(session)

@@ -19,7 +19,7 @@ import pytest
 from brim.config import GatewayConfig
 from brim.gateway import logs
 from brim.testing import ErrorReply, Script, ScriptedServer, TextReply, ToolCallReply
-from tests.support.gateway.process import Running, config_of, restored_loggers, running
+from tests.support.gateway.process import Running, config_of, restored_loggers, run_gateway
 from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, messages_key, post
 
 MARK = "zqx-"
@@ -41,7 +41,7 @@ TOOL = {"name": f"{MARK}tool", "description": f"{MARK}what it does"}
 ARGUMENTS = {f"{MARK}argument": f"{MARK}value"}
 
 
-def marked(path: str, *, streamed: bool, long: bool = False) -> dict[str, Any]:
+def make_body(path: str, *, streamed: bool, long: bool = False) -> dict[str, Any]:
     """A conversation with a tool, with the marker in every part."""
     result = LONG_TEXT if long else f"{MARK}result"
     more = {"stream": streamed, "user": f"{MARK}name", "metadata": {"user_id": f"{MARK}id"}}
@@ -109,7 +109,7 @@ _SAID: Mapping[str, Callable[[str], dict[str, Any]]] = {
 
 
 @contextmanager
-def watched(answers: Script, **settings: Any) -> Iterator[tuple[Running, ScriptedServer]]:
+def run_watched(answers: Script, **settings: Any) -> Iterator[tuple[Running, ScriptedServer]]:
     """A gateway whose log, metrics and records are searched for the marker at the end."""
     lines = io.StringIO()
     gateway = GatewayConfig(**settings.pop("gateway", {}))
@@ -117,7 +117,7 @@ def watched(answers: Script, **settings: Any) -> Iterator[tuple[Running, Scripte
         logs.configure_logging("json", lines)
         given = {"key_env": "KEY", "headers": {"x-team": f"{MARK}team"}, **settings}
         config = replace(config_of(provider.url, **given), gateway=gateway)
-        with running(config, {"KEY": UPSTREAM_KEY}) as server:
+        with run_gateway(config, {"KEY": UPSTREAM_KEY}) as server:
             yield server, provider
             pages = [httpx.get(f"{server.url}{path}").text for path in _asked_about(server)]
     written = [*lines.getvalue().splitlines(), *pages]
@@ -161,10 +161,10 @@ ANSWERS: Mapping[str, Script] = {
 
 @pytest.mark.parametrize("answers", ANSWERS.values(), ids=ANSWERS)
 def test_no_response_reveals_content(answers: Script) -> None:
-    with watched(answers) as (server, provider):
+    with run_watched(answers) as (server, provider):
         for path in PATHS:
             for streamed in (True, False):
-                post_marked(server, path, marked(path, streamed=streamed))
+                post_marked(server, path, make_body(path, streamed=streamed))
         assert len(provider.requests) == 6
         for request in provider.requests:
             assert request.headers["Authorization"] == f"Bearer {UPSTREAM_KEY}"
@@ -178,17 +178,20 @@ def test_a_trimmed_and_rejected_request_reveals_nothing(
     path: str, streamed: bool, refuses: str
 ) -> None:
     scripted = {"window": 2_000, "reports_window": False, "context_errors": refuses}
-    with watched(f"{MARK}answer", scripted=scripted, window=3_000, reply=50) as (server, provider):
-        answer = post_marked(server, path, marked(path, streamed=streamed, long=True))
+    with run_watched(f"{MARK}answer", scripted=scripted, window=3_000, reply=50) as (
+        server,
+        provider,
+    ):
+        answer = post_marked(server, path, make_body(path, streamed=streamed, long=True))
         assert answer.headers["brim-trimmed"] != "none"
         assert provider.rejected
 
 
 @each_format
 def test_an_unreachable_upstream_is_reported_without_content(path: str) -> None:
-    with watched("never asked") as (server, provider):
+    with run_watched("never asked") as (server, provider):
         provider.__exit__()
-        answer = post_marked(server, path, marked(path, streamed=False))
+        answer = post_marked(server, path, make_body(path, streamed=False))
         assert answer.status_code == 502
         assert MARK not in answer.text
 
@@ -198,8 +201,8 @@ def test_an_unreachable_upstream_is_reported_without_content(path: str) -> None:
 
 @each_format
 def test_a_context_length_error_has_numbers_only(path: str) -> None:
-    with watched("never asked", window=300, reply=50) as (server, provider):
-        body = marked(path, streamed=False)
+    with run_watched("never asked", window=300, reply=50) as (server, provider):
+        body = make_body(path, streamed=False)
         key = messages_key(path)
         body[key][-1]["content"] = LONG_TEXT
         answer = post_marked(server, path, body)
@@ -233,16 +236,16 @@ BODIES: Mapping[str, Callable[[dict[str, Any], str], Any]] = {
 @each_format
 def test_an_invalid_body_is_not_quoted(path: str) -> None:
     key = messages_key(path)
-    with watched("Hello.") as (server, _):
+    with run_watched("Hello.") as (server, _):
         for changed in BODIES.values():
-            answer = post_marked(server, path, changed(marked(path, streamed=False), key))
+            answer = post_marked(server, path, changed(make_body(path, streamed=False), key))
             assert answer.status_code < 500
             assert MARK not in answer.text
 
 
 @each_format
 def test_a_too_large_body_is_not_quoted(path: str) -> None:
-    with watched("never asked", gateway={"max_body_bytes": 500}) as (server, _):
-        answer = post_marked(server, path, marked(path, streamed=False))
+    with run_watched("never asked", gateway={"max_body_bytes": 500}) as (server, _):
+        answer = post_marked(server, path, make_body(path, streamed=False))
         assert answer.status_code == 413
         assert MARK not in answer.text

@@ -53,7 +53,7 @@ def brim_serve(*arguments: str) -> Result:
 
 
 @contextmanager
-def started(command: Sequence[str], **variables: str) -> Iterator[subprocess.Popen[str]]:
+def start_process(command: Sequence[str], **variables: str) -> Iterator[subprocess.Popen[str]]:
     """A process with combined output."""
     with subprocess.Popen(
         command,
@@ -213,7 +213,7 @@ def test_the_startup_message_lists_environment_variables() -> None:
 
 def test_a_running_stream_ends_before_the_gateway(llama: LocalServer) -> None:
     command = [*BRIM, "serve", "--upstream", llama.url, "--port", "0", "--json"]
-    with started(command) as process:
+    with start_process(command) as process:
         greeting = json.loads(line_with(process, "address"))
         assert greeting["upstreams"] == [
             {
@@ -240,7 +240,9 @@ def test_a_key_with_a_dollar_cap_needs_a_price(price: list[str], status: int) ->
     secret = create_secret("anna", "5/day")
     with (
         ScriptedServer("Hello.", window=4_000) as provider,
-        started([*BRIM, "serve", "--upstream", provider.url, *price, "--port", "0"]) as process,
+        start_process(
+            [*BRIM, "serve", "--upstream", provider.url, *price, "--port", "0"]
+        ) as process,
         client_of(json.loads(line_with(process, "serving"))["address"]) as client,
     ):
         body = {"messages": [{"role": "user", "content": "hi"}]}
@@ -259,7 +261,7 @@ def test_a_second_ctrl_c_records_the_output_so_far_and_exits() -> None:
     flags = ["--window", "4000", "--price", "2/10", "--port", "0"]
     with (
         ScriptedServer(TextReply("Hello.", hold=never)) as provider,
-        started([*BRIM, "serve", "--upstream", provider.url, *flags]) as process,
+        start_process([*BRIM, "serve", "--upstream", provider.url, *flags]) as process,
     ):
         address = json.loads(line_with(process, "serving"))["address"]
         body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}], "stream": True}
@@ -286,7 +288,7 @@ def test_in_a_pipe_all_output_is_json(llama: LocalServer) -> None:
         "BRIM_UPSTREAMS__LLAMA__KEY_ENV": "LLAMA_KEY",
         "LLAMA_KEY": llama.key,
     }
-    with started([*BRIM, "serve", "--port", "0"], **variables) as process:
+    with start_process([*BRIM, "serve", "--port", "0"], **variables) as process:
         first = json.loads(line_with(process, "serving"))
         assert first["upstreams"][0]["key_env"] == "LLAMA_KEY"
         with client_of(first["address"]) as client:
@@ -323,7 +325,7 @@ def local_gateway(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     data = tmp_path_factory.mktemp("data")
     (data / "models").symlink_to(weights.parent)
     command = [*BRIM, "serve", "--local", "--window", "512", "--port", "0", "--json"]
-    with started(command, BRIM_DATA=str(data), BRIM_STATE=str(data)) as process:
+    with start_process(command, BRIM_DATA=str(data), BRIM_STATE=str(data)) as process:
         yield json.loads(line_with(process, "address"))["address"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
@@ -338,7 +340,7 @@ def test_other_asgi_servers_work(server: list[str], llama: LocalServer) -> None:
         port = free.getsockname()[1]
     factory = ["--factory", "brim.gateway.asgi:app", "--port", str(port)]
     command = [sys.executable, "-m", *server, *factory]
-    with started(command, BRIM_UPSTREAMS__LLAMA__ENDPOINT=llama.url) as process:
+    with start_process(command, BRIM_UPSTREAMS__LLAMA__ENDPOINT=llama.url) as process:
         wait_for(port, process)
         with client_of(f"http://127.0.0.1:{port}") as client:
             send_request(client, llama, max_tokens=1)

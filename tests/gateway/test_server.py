@@ -64,7 +64,7 @@ class Running:
 
 
 @contextmanager
-def running(stop_seconds: float = LONG, head_seconds: float = LONG) -> Iterator[Running]:
+def run_server(stop_seconds: float = LONG, head_seconds: float = LONG) -> Iterator[Running]:
     command = [sys.executable, "-m", "tests.support.gateway.stub"]
     with subprocess.Popen(
         [*command, str(stop_seconds), str(head_seconds)],
@@ -93,7 +93,7 @@ def all_of(connection: socket.socket) -> bytes:
 
 
 def test_a_response_has_a_date_and_no_server_header() -> None:
-    with running() as server, server.send("/") as answer:
+    with run_server() as server, server.send("/") as answer:
         assert answer.read() == b"ended\n"
         assert answer.headers["date"]
         assert "server" not in answer.headers
@@ -101,7 +101,7 @@ def test_a_response_has_a_date_and_no_server_header() -> None:
 
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_after_the_running_streams(by: signal.Signals) -> None:
-    with running() as server, server.silent() as idle, server.send("/stream") as answer:
+    with run_server() as server, server.silent() as idle, server.send("/stream") as answer:
         assert answer.readline() == b"begun\n"
         server.stop(by)
         assert server.says() == "stopping"
@@ -114,7 +114,7 @@ def test_a_signal_stops_it_after_the_running_streams(by: signal.Signals) -> None
 
 
 def test_a_stream_that_exceeds_the_stop_timeout_is_cancelled() -> None:
-    with running(stop_seconds=0.5) as server, server.send("/stream") as answer:
+    with run_server(stop_seconds=0.5) as server, server.send("/stream") as answer:
         assert answer.readline() == b"begun\n"
         server.stop(signal.SIGTERM)
         with pytest.raises(IncompleteRead):
@@ -125,7 +125,7 @@ def test_a_stream_that_exceeds_the_stop_timeout_is_cancelled() -> None:
 
 
 def test_a_second_ctrl_c_stops_it_immediately() -> None:
-    with running() as server, server.send("/stream") as answer:
+    with run_server() as server, server.send("/stream") as answer:
         assert answer.readline() == b"begun\n"
         server.stop(signal.SIGINT)
         assert server.says() == "stopping"
@@ -141,7 +141,7 @@ def test_a_second_ctrl_c_stops_it_immediately() -> None:
 
 
 def test_headers_that_are_too_large_are_rejected() -> None:
-    with running() as server:
+    with run_server() as server:
         with server.silent() as client:
             client.sendall(b"GET / HTTP/1.1\r\n" + b"X-Long: %s\r\n" % (b"x" * 1_000) * 70)
             with suppress(OSError):
@@ -152,7 +152,7 @@ def test_headers_that_are_too_large_are_rejected() -> None:
 
 
 def test_endless_headers_are_rejected() -> None:
-    with running() as server, server.silent() as client:
+    with run_server() as server, server.silent() as client:
         client.sendall(b"GET / HTTP/1.1\r\nX-Long: ")
         with suppress(OSError):
             while True:  # it is rejected long before memory is full
@@ -163,7 +163,7 @@ def test_endless_headers_are_rejected() -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT"])
 def test_a_client_that_sends_no_request_is_disconnected(sent: bytes) -> None:
-    with running(head_seconds=0.2) as server, server.send("/stream") as answer:
+    with run_server(head_seconds=0.2) as server, server.send("/stream") as answer:
         assert answer.readline() == b"begun\n"
         with server.silent() as client:
             client.sendall(sent)

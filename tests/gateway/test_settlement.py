@@ -42,9 +42,9 @@ from tests.support.gateway.accounts import (
     fallback_config,
     gateway_with_upstream,
     ledger,
+    make_priced_config,
     only_row,
     open_request,
-    priced,
     read_cap_usage,
     revoke,
     say_hi,
@@ -52,7 +52,7 @@ from tests.support.gateway.accounts import (
     store_file,
     with_gateway,
 )
-from tests.support.gateway.process import Running, running
+from tests.support.gateway.process import Running, run_gateway
 from tests.support.gateway.requests import (
     CHAT,
     LONG,
@@ -60,7 +60,7 @@ from tests.support.gateway.requests import (
     body_of,
     wait_until,
 )
-from tests.support.providers.scripted import serving
+from tests.support.providers.scripted import run_scripted
 
 ROOMY = "1000/day"
 
@@ -108,7 +108,7 @@ def test_cached_input_is_charged_at_its_rate(anna: str) -> None:
     assert settled_cost(row) == 28  # 3 x 2 + 5 x 0.25 + 2 x 10, rounded up
 
 
-def reporting(**usage: Any) -> ErrorReply:
+def reply_with_usage(**usage: Any) -> ErrorReply:
     """A response with this usage."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}}
     return ErrorReply(200, raw=json.dumps({"choices": [choice], "usage": usage}).encode())
@@ -128,7 +128,7 @@ def reporting(**usage: Any) -> ErrorReply:
 def test_an_implausible_report_is_replaced_by_the_maximum(
     anna: str, usage: dict[str, Any], cost: int
 ) -> None:
-    with gateway_with_upstream(reporting(**usage)) as (gateway, _):
+    with gateway_with_upstream(reply_with_usage(**usage)) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 200
     assert settled_cost(only_row()) == cost
 
@@ -197,7 +197,7 @@ def test_an_upstream_failure_during_a_stream_is_charged_for_the_output_so_far(
     assert settled_cost(row) == 2 * tokens + 10 * row.charge.usage.output
 
 
-def held(goes_on: threading.Event) -> Any:
+def stay_silent(goes_on: threading.Event) -> Any:
     """An upstream that accepts the request and stays silent."""
 
     def answer(_: object) -> ScriptedReply:
@@ -211,7 +211,7 @@ def held(goes_on: threading.Event) -> Any:
 def test_a_disconnect_before_the_response_is_charged_in_full(
     anna: str, is_streamed: bool, goes_on: threading.Event
 ) -> None:
-    with gateway_with_upstream(held(goes_on)) as (gateway, provider):
+    with gateway_with_upstream(stay_silent(goes_on)) as (gateway, provider):
         with open_request(gateway, anna, stream=is_streamed):
             wait_until(lambda: provider.requests)
         wait_until(lambda: not gateway.gateway.running)
@@ -222,7 +222,7 @@ def test_a_disconnect_before_the_response_is_charged_in_full(
 
 
 def test_a_timeout_is_charged_in_full(anna: str, goes_on: threading.Event) -> None:
-    with gateway_with_upstream(held(goes_on), timeout=0.2) as (gateway, _):
+    with gateway_with_upstream(stay_silent(goes_on), timeout=0.2) as (gateway, _):
         assert say_hi(gateway, anna).status_code == 504
         goes_on.set()
     row = only_row()
@@ -249,15 +249,15 @@ def test_a_failure_on_a_reused_connection_is_not_retried(
                 return web.Response(status=404)
             if not is_warm.is_set():
                 await together.wait()
-                raw = reporting(prompt_tokens=PROMPT_TOKENS, completion_tokens=2).raw
+                raw = reply_with_usage(prompt_tokens=PROMPT_TOKENS, completion_tokens=2).raw
                 return web.Response(body=raw, content_type="application/json")
             await asyncio.sleep(2 * http_connection.STALE_SECONDS)
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
 
-        async with serving(answer) as upstream:
-            with running(priced(upstream.url)) as gateway:
+        async with run_scripted(answer) as upstream:
+            with run_gateway(make_priced_config(upstream.url)) as gateway:
                 asks = [asyncio.to_thread(say_hi, gateway, anna) for _ in range(4)]
                 warm = await asyncio.gather(*asks[:3])
                 assert [each.status_code for each in warm] == [200] * 3
@@ -288,11 +288,11 @@ def test_a_retry_after_a_closed_connection_counts_once(
             if request.path == CHAT and upstream.paths.count(CHAT) == 2:
                 assert request.transport is not None
                 request.transport.abort()
-            raw = reporting(prompt_tokens=PROMPT_TOKENS, completion_tokens=2).raw
+            raw = reply_with_usage(prompt_tokens=PROMPT_TOKENS, completion_tokens=2).raw
             return web.Response(body=raw, content_type="application/json")
 
-        async with serving(answer) as upstream:
-            with running(priced(upstream.url)) as gateway:
+        async with run_scripted(answer) as upstream:
+            with run_gateway(make_priced_config(upstream.url)) as gateway:
                 for _ in range(2):
                     answered = await asyncio.to_thread(say_hi, gateway, anna)
                     assert answered.status_code == 200
@@ -330,14 +330,14 @@ def test_an_error_response_costs_nothing(anna: str, fault: ErrorReply, is_stream
 
 
 def test_an_unreachable_upstream_costs_nothing(anna: str) -> None:
-    with running(priced("http://127.0.0.1:9/v1")) as gateway:
+    with run_gateway(make_priced_config("http://127.0.0.1:9/v1")) as gateway:
         assert say_hi(gateway, anna).status_code == 502
     assert settled_cost(only_row()) == 0
 
 
 def test_a_reached_cap_is_reported_before_any_connection() -> None:
     secret = create_secret("anna", dollars(MAX_COST - 1))
-    with running(priced("http://127.0.0.1:9/v1")) as gateway:
+    with run_gateway(make_priced_config("http://127.0.0.1:9/v1")) as gateway:
         assert say_hi(gateway, secret).status_code == 429
 
 
@@ -354,11 +354,11 @@ def test_a_reservation_is_made_as_sent_only_on_an_open_connection(
 
     async def work() -> None:
         async def answer(_: web.Request) -> web.StreamResponse:
-            raw = reporting(prompt_tokens=PROMPT_TOKENS, completion_tokens=2).raw
+            raw = reply_with_usage(prompt_tokens=PROMPT_TOKENS, completion_tokens=2).raw
             return web.Response(body=raw, content_type="application/json")
 
-        async with serving(answer) as upstream:
-            with running(priced(upstream.url)) as gateway:
+        async with run_scripted(answer) as upstream:
+            with run_gateway(make_priced_config(upstream.url)) as gateway:
                 for _ in range(3):
                     await asyncio.to_thread(say_hi, gateway, anna)
 
@@ -411,7 +411,9 @@ def test_a_request_rejected_after_a_lost_store_reply_costs_nothing(anna: str) ->
 def test_a_request_allowed_after_a_lost_store_reply_is_charged(anna: str) -> None:
     with (
         ScriptedServer("Hello.") as provider,
-        running(with_gateway(priced(provider.url), store_unavailable="allow")) as gateway,
+        run_gateway(
+            with_gateway(make_priced_config(provider.url), store_unavailable="allow")
+        ) as gateway,
     ):
         assert say_hi(gateway, anna).status_code == 200
     assert settled_cost(only_row()) == COST
@@ -432,7 +434,9 @@ def test_a_request_allowed_without_the_store_is_not_charged(
     monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", LONG)
     with (
         ScriptedServer("Hello.") as provider,
-        running(with_gateway(priced(provider.url), store_unavailable="allow")) as gateway,
+        run_gateway(
+            with_gateway(make_priced_config(provider.url), store_unavailable="allow")
+        ) as gateway,
     ):
         assert [say_hi(gateway, anna).status_code for _ in range(3)] == [200] * 3
     asyncio.run(sweep_later())
@@ -461,7 +465,9 @@ def test_a_lost_mark_sent_reply_leaves_nothing_presumed(
     monkeypatch.setattr(SqliteAccountStore, "mark_sent", forwarding)
     with (
         ScriptedServer("Hello.") as provider,
-        running(with_gateway(priced(provider.url), store_unavailable=away)) as gateway,
+        run_gateway(
+            with_gateway(make_priced_config(provider.url), store_unavailable=away)
+        ) as gateway,
     ):
         for _ in range(2):
             say_hi(gateway, anna)
@@ -486,7 +492,9 @@ def test_the_first_request_after_an_outage_is_counted(
     monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
     with (
         ScriptedServer("Hello.") as provider,
-        running(with_gateway(priced(provider.url), store_unavailable=away)) as gateway,
+        run_gateway(
+            with_gateway(make_priced_config(provider.url), store_unavailable=away)
+        ) as gateway,
     ):
         first = 503 if away == "reject" else 200
         assert [say_hi(gateway, anna).status_code for _ in range(2)] == [first, 200]
@@ -525,7 +533,7 @@ def test_a_request_rejected_by_a_cap_is_not_settled(
 def test_a_resent_request_has_one_row(anna: str) -> None:
     long = ["word " * 400, "so"] * 4
     with ScriptedServer("Hello.", window=1_500, reports_window=False) as provider:
-        with running(priced(provider.url)) as gateway:
+        with run_gateway(make_priced_config(provider.url)) as gateway:
             body = body_of(CHAT, *long, "hi", model=MODEL)
             answer = httpx.post(gateway.url + CHAT, json=body, headers=bearer_headers(anna))
             assert answer.headers["brim-resent"] == "1"
@@ -553,8 +561,8 @@ def test_a_rejected_retry_is_not_counted_as_resent(anna: str) -> None:
 def test_a_timeout_and_its_fallback_are_charged_in_one_row(
     anna: str, goes_on: threading.Event
 ) -> None:
-    with ScriptedServer(held(goes_on)) as first, ScriptedServer("Hello.") as second:
-        with running(fallback_config(first.url, second.url, timeout=0.2)) as gateway:
+    with ScriptedServer(stay_silent(goes_on)) as first, ScriptedServer("Hello.") as second:
+        with run_gateway(fallback_config(first.url, second.url, timeout=0.2)) as gateway:
             assert say_hi(gateway, anna).headers["brim-fallback"] == "gpt-4o-mini"
         goes_on.set()
     row = only_row()
@@ -578,7 +586,7 @@ def test_an_outage_before_a_fallback_keeps_the_first_reservation(
     with (
         ScriptedServer(ErrorReply(503)) as first,
         ScriptedServer("Hello.") as second,
-        running(fallback_config(first.url, second.url)) as gateway,
+        run_gateway(fallback_config(first.url, second.url)) as gateway,
     ):
         assert say_hi(gateway, anna).headers["brim-fallback"] == "gpt-4o-mini"
     assert claimed == [MODEL, "gpt-4o-mini"]

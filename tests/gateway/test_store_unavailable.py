@@ -30,9 +30,9 @@ from tests.support.gateway.accounts import (
     create_secret,
     dollars,
     ledger,
+    make_priced_config,
     only_row,
     openai_with,
-    priced,
     read_cap_usage,
     revoke,
     run_in_store,
@@ -40,7 +40,7 @@ from tests.support.gateway.accounts import (
     store_file,
     with_gateway,
 )
-from tests.support.gateway.process import Running, running
+from tests.support.gateway.process import Running, run_gateway
 from tests.support.gateway.requests import RESPONSES, wait_until
 
 Service = Postgres | Valkey
@@ -77,7 +77,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def before(provider: ScriptedServer, service: Service, **settings: Any) -> Iterator[Running]:
     """A gateway with a shared store and frequent sweeps."""
     given = {"store": service.url, "lease_seconds": 2.0, **settings}
-    with running(with_gateway(priced(provider.url), **given)) as gateway:
+    with run_gateway(with_gateway(make_priced_config(provider.url), **given)) as gateway:
         yield gateway
 
 

@@ -37,7 +37,7 @@ def stream(*events: dict[str, Any] | str) -> bytes:
     return "".join(f"data: {each}\n\n" for each in texts).encode()
 
 
-def passed(watch: StreamMonitor, pieces: Iterable[bytes]) -> bytes:
+def pass_through(watch: StreamMonitor, pieces: Iterable[bytes]) -> bytes:
     return b"".join([*map(watch.feed, pieces), watch.finish()])
 
 
@@ -49,7 +49,7 @@ END = chunk({}, "stop")
 
 def test_a_usage_event_that_the_client_did_not_request_is_recorded_and_hidden() -> None:
     watch = StreamMonitor(ENDPOINT, hides_usage=True)
-    out = passed(watch, [stream(HELLO, END, chunk(usage=USAGE), "[DONE]")])
+    out = pass_through(watch, [stream(HELLO, END, chunk(usage=USAGE), "[DONE]")])
     assert out == stream(HELLO, END, "[DONE]")
     assert watch.usage == USAGE
 
@@ -72,13 +72,13 @@ def test_a_usage_event_that_the_client_did_not_request_is_recorded_and_hidden() 
 )
 def test_an_event_with_other_content_is_relayed(event: dict[str, Any]) -> None:
     raw = stream(HELLO, event, "[DONE]")
-    assert passed(StreamMonitor(ENDPOINT, hides_usage=True), [raw]) == raw
+    assert pass_through(StreamMonitor(ENDPOINT, hides_usage=True), [raw]) == raw
 
 
 def test_a_requested_usage_event_is_relayed() -> None:
     watch = StreamMonitor(ENDPOINT, hides_usage=False)
     raw = stream(HELLO, chunk(usage=USAGE), "[DONE]")
-    assert passed(watch, [raw]) == raw
+    assert pass_through(watch, [raw]) == raw
     assert watch.usage == USAGE
 
 
@@ -86,7 +86,7 @@ def test_the_parts_of_a_usage_are_merged() -> None:
     begun = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
     ended = {"type": "message_delta", "usage": {"output_tokens": 5, "input_tokens": None}}
     watch = StreamMonitor(ENDPOINT, hides_usage=True)
-    assert passed(watch, [stream(begun, ended)]) == stream(begun, ended)
+    assert pass_through(watch, [stream(begun, ended)]) == stream(begun, ended)
     usage = parse_usage({"usage": watch.usage})
     assert usage is not None
     assert (usage.input, usage.output) == (9, 5)
@@ -95,7 +95,7 @@ def test_the_parts_of_a_usage_are_merged() -> None:
 def test_an_error_in_the_middle_of_a_stream_is_recorded() -> None:
     watch = StreamMonitor(ENDPOINT, hides_usage=True)
     raw = stream(HELLO, {"error": {"message": "out of memory"}})
-    assert passed(watch, [raw]) == raw
+    assert pass_through(watch, [raw]) == raw
     assert watch.error == "out of memory"
 
 
@@ -108,7 +108,7 @@ def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
     for error in errors:
         watch = StreamMonitor(replace(ENDPOINT, key="sk-secret"), hides_usage=False)
         raw = stream(chunk({"content": "no error: sk-secret"}), error)
-        assert passed(watch, [raw]) == b"[key]".join(raw.rsplit(b"sk-secret", 1))
+        assert pass_through(watch, [raw]) == b"[key]".join(raw.rsplit(b"sk-secret", 1))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_key_in_an_error_is_masked_and_nowhere_else() -> None:
 )
 def test_a_complete_stream_is_recognized(last: bytes) -> None:
     watch = StreamMonitor(ENDPOINT, hides_usage=True)
-    passed(watch, [stream(HELLO), last])
+    pass_through(watch, [stream(HELLO), last])
     assert watch.is_ended
 
 
@@ -146,7 +146,7 @@ def test_a_complete_stream_is_recognized(last: bytes) -> None:
 )
 def test_an_incomplete_stream_is_recognized(last: bytes) -> None:
     watch = StreamMonitor(ENDPOINT, hides_usage=True)
-    passed(watch, [stream(HELLO), last])
+    pass_through(watch, [stream(HELLO), last])
     assert not watch.is_ended
 
 
@@ -178,7 +178,7 @@ def test_all_events_are_relayed_however_a_stream_is_split(
         StreamMonitor(ENDPOINT, hides_usage=hides),
         StreamMonitor(ENDPOINT, hides_usage=hides),
     )
-    whole, joined = passed(one, [raw]), passed(many, pieces)
+    whole, joined = pass_through(one, [raw]), pass_through(many, pieces)
     assert _data(joined) == _data(whole)
     assert (many.usage, many.error, many.extract_text()) == (
         one.usage,
@@ -197,7 +197,7 @@ def _data(raw: bytes) -> list[str]:
 @given(st.lists(events, max_size=8), st.data())
 def test_only_usage_is_ever_hidden(sent_events: list[dict[str, Any]], data: st.DataObject) -> None:
     raw = stream(*sent_events)
-    out = _data(passed(StreamMonitor(ENDPOINT, hides_usage=True), data.draw(cut(raw))))
+    out = _data(pass_through(StreamMonitor(ENDPOINT, hides_usage=True), data.draw(cut(raw))))
     hidden = [each for each in map(json.dumps, sent_events) if each not in out]
     for each in map(json.loads, hidden):
         assert '"usage"' in json.dumps(each)
@@ -208,7 +208,7 @@ def test_only_usage_is_ever_hidden(sent_events: list[dict[str, Any]], data: st.D
 def test_invalid_data_is_relayed(raw: bytes, hides: bool, data: st.DataObject) -> None:
     pieces = data.draw(cut(raw))
     watch = StreamMonitor(ENDPOINT, hides_usage=hides)
-    out = passed(watch, pieces)
+    out = pass_through(watch, pieces)
     assert len(out) <= len(raw)
     assert out == raw or hides
     if (generated := watch.extract_text()) is not None:
@@ -219,7 +219,7 @@ def test_invalid_data_is_relayed(raw: bytes, hides: bool, data: st.DataObject) -
 # What is held back
 
 
-def opened(pieces: Sequence[bytes]) -> StreamOpening:
+def open_stream(pieces: Sequence[bytes]) -> StreamOpening:
     opening = StreamOpening(ENDPOINT)
     for piece in pieces:
         opening.feed(piece)
@@ -238,8 +238,8 @@ NOTHING_YET = [
 
 @pytest.mark.parametrize("raw", NOTHING_YET)
 def test_events_without_content_are_held_back(raw: bytes) -> None:
-    assert not opened([raw]).is_over
-    refused = opened([raw, stream(REFUSED)])
+    assert not open_stream([raw]).is_over
+    refused = open_stream([raw, stream(REFUSED)])
     assert refused.is_over
     assert refused.overflow is not None
     assert refused.held == raw + stream(REFUSED)
@@ -251,7 +251,7 @@ def test_events_without_content_are_held_back(raw: bytes) -> None:
      stream({"error": {"message": "out of memory"}}), b"x" * (MAX_OPENING_BYTES + 1)],
 )  # fmt: skip
 def test_the_hold_ends_with_the_first_content(raw: bytes) -> None:
-    opening = opened([raw])
+    opening = open_stream([raw])
     assert opening.is_over
     assert opening.overflow is None
 
@@ -259,16 +259,18 @@ def test_the_hold_ends_with_the_first_content(raw: bytes) -> None:
 @pytest.mark.parametrize("raw", NOTHING_YET)
 def test_an_overload_in_the_first_events_is_recognized(raw: bytes) -> None:
     for error in ({"type": "overloaded_error"}, {"code": 503}, {"code": "server_error"}):
-        assert opened([raw, stream({"error": error})]).is_overloaded
-    assert not opened([raw, stream({"error": {"type": "invalid_request_error"}})]).is_overloaded
-    assert not opened([raw, stream(REFUSED)]).is_overloaded
-    assert not opened([raw, stream(HELLO, {"error": {"code": 503}})]).is_overloaded
+        assert open_stream([raw, stream({"error": error})]).is_overloaded
+    assert not open_stream(
+        [raw, stream({"error": {"type": "invalid_request_error"}})]
+    ).is_overloaded
+    assert not open_stream([raw, stream(REFUSED)]).is_overloaded
+    assert not open_stream([raw, stream(HELLO, {"error": {"code": 503}})]).is_overloaded
 
 
 @given(streams(), st.data())
 def test_the_opening_is_classified_the_same_however_it_is_split(
     raw: bytes, data: st.DataObject
 ) -> None:
-    one, many = opened([raw]), opened(data.draw(cut(raw)))
+    one, many = open_stream([raw]), open_stream(data.draw(cut(raw)))
     assert many.held == one.held == raw
     assert (many.is_over, many.overflow) == (one.is_over, one.overflow)

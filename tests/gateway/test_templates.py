@@ -11,7 +11,7 @@ import pytest
 from brim.providers.local import LocalServer
 from brim.testing import ErrorReply, ScriptedServer
 from tests.support.fixtures import LlamaWith
-from tests.support.gateway.process import Running, config_of, running
+from tests.support.gateway.process import Running, config_of, run_gateway
 from tests.support.wire.strict_templates import CHATML, MISTRAL
 
 PATH = "/v1/chat/completions"
@@ -37,7 +37,7 @@ def strict(llama_with: LlamaWith) -> LocalServer:
 @pytest.fixture
 def gateway(strict: LocalServer) -> Iterator[Running]:
     config = config_of(strict.url, key_env="KEY")
-    with running(config, {"KEY": strict.key}) as gateway:
+    with run_gateway(config, {"KEY": strict.key}) as gateway:
         yield gateway
 
 
@@ -58,7 +58,7 @@ def test_fitting_that_is_off_changes_nothing(gateway: Running) -> None:
 def test_a_rejected_request_is_adapted_and_sent_again_once() -> None:
     with (
         ScriptedServer([REJECTION, "Yes.", "Yes."]) as upstream,
-        running(config_of(upstream.url)) as gateway,
+        run_gateway(config_of(upstream.url)) as gateway,
     ):
         response = ask(gateway)
         assert response.status_code == 200
@@ -72,7 +72,7 @@ def test_a_rejected_request_is_adapted_and_sent_again_once() -> None:
 def test_a_request_that_stays_rejected_is_relayed() -> None:
     with (
         ScriptedServer([REJECTION, REJECTION, "Yes."]) as upstream,
-        running(config_of(upstream.url)) as gateway,
+        run_gateway(config_of(upstream.url)) as gateway,
     ):
         response = ask(gateway)
         assert response.status_code == 400
@@ -82,5 +82,5 @@ def test_a_request_that_stays_rejected_is_relayed() -> None:
 
 def test_a_template_without_rules_of_order_gets_the_body_as_it_is(llama_with: LlamaWith) -> None:
     server = llama_with(window=1024, template=CHATML)
-    with running(config_of(server.url, key_env="KEY"), {"KEY": server.key}) as gateway:
+    with run_gateway(config_of(server.url, key_env="KEY"), {"KEY": server.key}) as gateway:
         assert ask(gateway).status_code == 200

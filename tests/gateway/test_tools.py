@@ -26,7 +26,7 @@ from tests.support.gateway.clients import (
     pydantic_chat,
     pydantic_responses,
 )
-from tests.support.gateway.process import config_of, running
+from tests.support.gateway.process import config_of, run_gateway
 from tests.support.gateway.requests import CHAT, MESSAGES
 from tests.support.histories import pairs_are_whole
 from tests.support.wire.bodies import find_anthropic_violations, find_responses_violations
@@ -43,14 +43,14 @@ Agency = Callable[[str, bool], str]
 """Runs an agent at an address, streamed or not, to its final reply."""
 
 
-def found(number: int) -> str:
+def make_result(number: int) -> str:
     return f"Number {number}: " + "a line of what stands there. " * 20
 
 
 def look_up(number: int) -> str:
     """Look up a fact about a number."""
     assert number == STEPS
-    return found(number)
+    return make_result(number)
 
 
 SCHEMA: Mapping[str, Any] = {
@@ -74,7 +74,7 @@ def past_of_chat() -> list[Any]:
         messages += [
             {"role": "user", "content": f"What is {n}?"},
             {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": name, "content": found(n)},
+            {"role": "tool", "tool_call_id": name, "content": make_result(n)},
             {"role": "assistant", "content": f"It is {n}."},
         ]
     return [*messages, {"role": "user", "content": LAST}]
@@ -105,7 +105,7 @@ def past_of_responses() -> list[Any]:
         items += [
             {"role": "user", "content": f"What is {n}?"},
             {"type": "function_call", "call_id": name, "name": "look_up", "arguments": given},
-            {"type": "function_call_output", "call_id": name, "output": found(n)},
+            {"type": "function_call_output", "call_id": name, "output": make_result(n)},
             {"role": "assistant", "content": f"It is {n}."},
         ]
     return [*items, {"role": "user", "content": LAST}]
@@ -136,7 +136,7 @@ def past_of_messages() -> list[Any]:
     messages: list[Any] = []
     for n, name, given in PAST:
         call = {"type": "tool_use", "id": name, "name": "look_up", "input": json.loads(given)}
-        result = {"type": "tool_result", "tool_use_id": name, "content": found(n)}
+        result = {"type": "tool_result", "tool_use_id": name, "content": make_result(n)}
         messages += [
             {"role": "user", "content": f"What is {n}?"},
             {"role": "assistant", "content": [call]},
@@ -198,7 +198,7 @@ def past_of_langchain() -> list[Any]:
         turns += [
             HumanMessage(f"What is {n}?"),
             AIMessage("", tool_calls=[call]),
-            ToolMessage(found(n), tool_call_id=name),
+            ToolMessage(make_result(n), tool_call_id=name),
             AIMessage(f"It is {n}."),
         ]
     return [*turns, HumanMessage(LAST)]
@@ -239,7 +239,7 @@ def past_of_pydantic() -> list[ModelMessage]:
         past += [
             ModelRequest([UserPromptPart(f"What is {n}?")]),
             ModelResponse([ToolCallPart("look_up", given, name)]),
-            ModelRequest([ToolReturnPart("look_up", found(n), name)]),
+            ModelRequest([ToolReturnPart("look_up", make_result(n), name)]),
             ModelResponse([TextPart(f"It is {n}.")]),
         ]
     return past
@@ -279,7 +279,7 @@ def test_agents_can_call_tools_through_the_gateway(go: Agency, is_streamed: bool
     script: list[ScriptedReply] = [ToolCallReply("look_up", {"number": STEPS}), SAID]
     with (
         ScriptedServer(script, window=WINDOW) as upstream,
-        running(config_of(upstream.url)) as gateway,
+        run_gateway(config_of(upstream.url)) as gateway,
     ):
         assert go(gateway.url, is_streamed) == SAID
         first, second = upstream.requests
@@ -294,7 +294,7 @@ def test_agents_can_call_tools_through_the_gateway(go: Agency, is_streamed: bool
     answered, results = steps_in(second)
     (new,) = answered.keys() - known.keys()
     assert answered[new] == {"number": STEPS}
-    assert results[new] == found(STEPS)
+    assert results[new] == make_result(STEPS)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
@@ -302,14 +302,14 @@ def test_a_stored_anthropic_thread_is_forwarded(is_streamed: bool) -> None:
     script: list[ScriptedReply] = [ToolCallReply("look_up", {"number": STEPS}), SAID]
     with (
         ScriptedServer(script, window=WINDOW) as upstream,
-        running(config_of(upstream.url)) as gateway,
+        run_gateway(config_of(upstream.url)) as gateway,
     ):
         assert thread(gateway.url, is_streamed) == SAID
         first, second = upstream.requests
     assert first.body["thread"] == {"type": "create"}
     assert second.body["thread"]["type"] == "continue"
     (result,) = second.body["messages"][0]["content"]
-    assert result["content"] == found(STEPS)
+    assert result["content"] == make_result(STEPS)
     later, earlier = gateway.gateway.records.newest(10)
     assert earlier.trimmed["dropped"] > STEPS
     assert (later.count, later.trimmed) == ("unknown", {})

@@ -17,10 +17,10 @@ from tests.support.gateway.upstream import (
     TEXT,
     WHOLE,
     Pieces,
-    dripping,
+    drip,
     endless,
+    run_raw,
     silent,
-    speaking,
 )
 from tests.support.providers.scripted import run
 
@@ -43,7 +43,7 @@ async def send(url: str, *, is_streamed: bool = False, timeout: float = 20) -> s
         return "".join([chunk.choices[0].delta.content or "" async for chunk in answer])
 
 
-async def found(url: str) -> Any:
+async def request_choices(url: str) -> Any:
     """The answer that stands there, or None."""
     async with client_of(url) as client:
         ask: Any = client.chat.completions.with_raw_response.create
@@ -57,7 +57,7 @@ async def found(url: str) -> Any:
 @pytest.mark.parametrize("pieces", STREAMS.values(), ids=STREAMS)
 def test_an_unusual_stream_is_parsed(pieces: Pieces) -> None:
     async def read() -> None:
-        async with speaking(pieces, pause=0) as upstream:
+        async with run_raw(pieces, pause=0) as upstream:
             assert await send(upstream.url, is_streamed=True) == TEXT
 
     run(read())
@@ -66,9 +66,9 @@ def test_an_unusual_stream_is_parsed(pieces: Pieces) -> None:
 @pytest.mark.parametrize("pieces", [WHOLE, GZIPPED])
 def test_a_complete_response_is_parsed(pieces: Pieces) -> None:
     async def read() -> None:
-        async with speaking(pieces) as upstream:
+        async with run_raw(pieces) as upstream:
             assert await send(upstream.url) == TEXT
-        async with dripping(pieces, pause=0) as upstream:
+        async with drip(pieces, pause=0) as upstream:
             assert await send(upstream.url) == TEXT
 
     run(read())
@@ -78,8 +78,8 @@ def test_a_complete_response_is_parsed(pieces: Pieces) -> None:
                          ids=[*HANGS_UP, *NO_ANSWERS])  # fmt: skip
 def test_an_invalid_response_is_none(pieces: Pieces) -> None:
     async def read() -> None:
-        async with speaking(pieces) as upstream:
-            assert await found(upstream.url) is None
+        async with run_raw(pieces) as upstream:
+            assert await request_choices(upstream.url) is None
             assert len(upstream.heads) == 1
 
     run(read())

@@ -23,7 +23,7 @@ def read(name: str) -> str:
     return (DEPLOY / name).read_text(encoding="utf-8")
 
 
-def composed() -> dict[str, Any]:
+def read_compose_file() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(read("compose.yaml"))
     return found
 
@@ -40,7 +40,7 @@ def load_config(**environment: str) -> Config:
 
 
 def test_the_settings_of_containers_are_settings_of_brim() -> None:
-    given = composed()["services"]["brim-1"]["environment"]
+    given = read_compose_file()["services"]["brim-1"]["environment"]
     own = {name: "redis://store" for name in given if name not in THEIRS}
     own |= dict(re.findall(r"(BRIM_GATEWAY__\w+)=(\S+)", read("Dockerfile")))
     gateway = load_config(**own).gateway
@@ -52,7 +52,7 @@ def test_the_settings_of_containers_are_settings_of_brim() -> None:
 def test_a_gateway_has_enough_time_to_stop() -> None:
     gateway = load_config().gateway
     takes = gateway.drain_seconds + gateway.stop_seconds
-    services = composed()["services"]
+    services = read_compose_file()["services"]
     units = dict(re.findall(r"^(\w+)=(.*)$", read("brim.service"), re.MULTILINE))
     assert int(units["TimeoutStopSec"]) > takes
     for name in ("brim-1", "brim-2", "balancer"):
@@ -60,7 +60,9 @@ def test_a_gateway_has_enough_time_to_stop() -> None:
 
 
 def test_load_balancers_and_prometheus_use_the_names_of_the_gateways() -> None:
-    gateways = {f"{name}:8484" for name in composed()["services"] if name.startswith("brim-")}
+    gateways = {
+        f"{name}:8484" for name in read_compose_file()["services"] if name.startswith("brim-")
+    }
     assert set(re.findall(r"^ +server \w+ (\S+)", read("haproxy.cfg"), re.MULTILINE)) == gateways
     assert set(re.findall(r"^ +server (\S+)", read("nginx.conf"), re.MULTILINE)) == gateways
     (scraped,) = yaml.safe_load(read("prometheus.yml"))["scrape_configs"]
@@ -68,7 +70,7 @@ def test_load_balancers_and_prometheus_use_the_names_of_the_gateways() -> None:
 
 
 def test_every_mounted_or_copied_file_exists() -> None:
-    services = composed()["services"].values()
+    services = read_compose_file()["services"].values()
     mounted = [volume for each in services for volume in each.get("volumes", ())]
     named = [volume.split(":")[0] for volume in mounted if volume.startswith(".")]
     assert named

@@ -26,8 +26,8 @@ def test_every_python_block_runs_and_prints_its_comments(
     for block in BLOCK.findall(source):
         exec(compile(block, str(page), "exec"), namespace)
     printed = capsys.readouterr().out
-    for said in SAID.findall(source):
-        assert said in printed
+    for output in SAID.findall(source):
+        assert output in printed
 
 
 @pytest.mark.parametrize("generator", [write_api_docs, write_cli_docs], ids=["api", "cli"])

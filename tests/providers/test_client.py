@@ -22,17 +22,17 @@ from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ScriptedServer
 from brim.wire.formats import FormatName
 from tests.support.fixtures import LlamaWith
-from tests.support.providers.scripted import Scripted, run, serving
+from tests.support.providers.scripted import Scripted, run, run_scripted
 
 WORDS = "The harbour lay quiet before the storm, and the pilots argued about the tide tables. "
 
 
 @pytest.fixture
-def learned(tmp_path: Path) -> CalibrationStore:
+def calibrations(tmp_path: Path) -> CalibrationStore:
     return CalibrationStore(tmp_path / "calibration.sqlite3")
 
 
-def talk(session: brim.Session, turns: int, size: int = 3) -> None:
+def add_turns(session: brim.Session, turns: int, size: int = 3) -> None:
     for number in range(turns):
         session.user(f"{number}: {WORDS * size}")
         session.assistant(f"Noted {number}.")
@@ -43,15 +43,15 @@ def talk(session: brim.Session, turns: int, size: int = 3) -> None:
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_conversation_many_times_the_window_is_answered_in_every_format(
-    format: FormatName, llama_with: LlamaWith, learned: CalibrationStore
+    format: FormatName, llama_with: LlamaWith, calibrations: CalibrationStore
 ) -> None:
     server = llama_with(window=512)
     options: dict[str, Any] = {"max_output_tokens" if format == "responses" else "max_tokens": 4}
     with brim.Client(
-        server.url, key=server.key, format=format, calibration_store=learned
+        server.url, key=server.key, format=format, calibration_store=calibrations
     ) as client:
         chat = brim.Session(system="Be brief.", reply=8)
-        talk(chat, 30)
+        add_turns(chat, 30)
         for _ in range(3):
             chat.user("Go on.")
             reply = client.send(chat, temperature=0, **options)
@@ -67,10 +67,12 @@ def test_a_conversation_many_times_the_window_is_answered_in_every_format(
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
 def test_a_stream_passes_through_and_is_kept(
-    format: FormatName, llama: LocalServer, learned: CalibrationStore
+    format: FormatName, llama: LocalServer, calibrations: CalibrationStore
 ) -> None:
     options: dict[str, Any] = {"max_output_tokens" if format == "responses" else "max_tokens": 6}
-    with brim.Client(llama.url, key=llama.key, format=format, calibration_store=learned) as client:
+    with brim.Client(
+        llama.url, key=llama.key, format=format, calibration_store=calibrations
+    ) as client:
         chat = brim.Session(reply=8)
         chat.user("Say something.")
         stream = client.stream(chat, temperature=0, **options)
@@ -81,10 +83,10 @@ def test_a_stream_passes_through_and_is_kept(
     assert 1 <= chat.usage.output <= 6
 
 
-def test_a_stream_that_is_left_keeps_what_was_said_and_frees_the_server(
-    llama: LocalServer, learned: CalibrationStore
+def test_a_stream_that_is_closed_early_keeps_its_text_and_frees_the_server(
+    llama: LocalServer, calibrations: CalibrationStore
 ) -> None:
-    with brim.Client(llama.url, key=llama.key, calibration_store=learned) as client:
+    with brim.Client(llama.url, key=llama.key, calibration_store=calibrations) as client:
         chat = brim.Session(reply=600)
         chat.user("Tell a very long story.")
         stream = client.stream(chat, max_tokens=600)
@@ -101,12 +103,14 @@ def test_a_stream_that_is_left_keeps_what_was_said_and_frees_the_server(
 
 @pytest.mark.parametrize("ask", ["near", "always"])
 def test_what_the_server_counts_is_what_it_reports(
-    ask: CountMode, llama_with: LlamaWith, learned: CalibrationStore
+    ask: CountMode, llama_with: LlamaWith, calibrations: CalibrationStore
 ) -> None:
     server = llama_with(window=512)
-    with brim.Client(server.url, key=server.key, count=ask, calibration_store=learned) as client:
+    with brim.Client(
+        server.url, key=server.key, count=ask, calibration_store=calibrations
+    ) as client:
         chat = brim.Session(reply=1)
-        talk(chat, 12)
+        add_turns(chat, 12)
         chat.user("Go on. 継続してください。")
         request = client.request(chat)
         assert request.plan.server_tokens is not None
@@ -115,7 +119,7 @@ def test_what_the_server_counts_is_what_it_reports(
     assert reply.usage.input == request.plan.server_tokens == request.plan.size
 
 
-def test_a_window_that_is_too_large_is_corrected_by_the_first_refusal(
+def test_a_window_that_is_too_large_is_corrected_by_the_first_context_length_error(
     llama_with: LlamaWith, tmp_path: Path
 ) -> None:
     server = llama_with(window=512)
@@ -123,7 +127,7 @@ def test_a_window_that_is_too_large_is_corrected_by_the_first_refusal(
         server.url, key=server.key, count="off", calibration_store=CalibrationStore(tmp_path / "l")
     ) as one:
         chat = brim.Session(window=4_096, reply=1)
-        talk(chat, 20)
+        add_turns(chat, 20)
         chat.user("Go on.")
         assert one.send(chat, max_tokens=1).usage is not None
         assert chat.budget.window == 512
@@ -165,13 +169,13 @@ def test_the_request_goes_through_the_clients_of_openai_and_anthropic(llama: Loc
 
 
 def test_a_model_of_the_server_writes_the_summaries(
-    llama_with: LlamaWith, learned: CalibrationStore
+    llama_with: LlamaWith, calibrations: CalibrationStore
 ) -> None:
     server = llama_with(window=512)
-    with brim.Client(server.url, key=server.key, calibration_store=learned) as client:
+    with brim.Client(server.url, key=server.key, calibration_store=calibrations) as client:
         chat = brim.Session(server.model, reply=8)
         chat.summarize = client.summarizer(chat, max_tokens=24)
-        talk(chat, 9)
+        add_turns(chat, 9)
         chat.user("Go on.")
         client.send(chat, max_tokens=2)
     assert chat.ledger.totals[server.model, "summary"].calls >= 1
@@ -198,10 +202,10 @@ class Limited:
         if tokens > self.limit:
             self.refused.append(tokens)
             return self.refusal(self.limit, tokens)
-        return web.json_response(answered(tokens))
+        return web.json_response(make_reply(tokens))
 
 
-def answered(tokens: int, text: str = "Yes.") -> dict[str, Any]:
+def make_reply(tokens: int, text: str = "Yes.") -> dict[str, Any]:
     return {
         "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": tokens, "completion_tokens": 2},
@@ -234,11 +238,11 @@ def in_the_stream(limit: int, sent: int) -> web.Response:
     return web.Response(text=text, content_type="text/event-stream")
 
 
-async def sent(
-    server: Scripted, learned: CalibrationStore, chat: brim.Session, **settings: Any
+async def send_once(
+    server: Scripted, calibrations: CalibrationStore, chat: brim.Session, **settings: Any
 ) -> brim.Reply:
     async with brim.AsyncClient(
-        server.url, calibration_store=learned, retries=0, **settings
+        server.url, calibration_store=calibrations, retries=0, **settings
     ) as client:
         return await client.send(chat)
 
@@ -248,71 +252,73 @@ async def sent(
     [in_openais_words, without_numbers, as_a_rate, in_the_stream],
     ids=lambda f: f.__name__,
 )
-def test_a_refusal_is_believed_and_the_request_sent_once_more(
-    refusal: Callable[[int, int], web.Response], learned: CalibrationStore
+def test_a_request_is_sent_again_after_a_context_length_error(
+    refusal: Callable[[int, int], web.Response], calibrations: CalibrationStore
 ) -> None:
     limited = Limited(900, refusal)
 
-    async def trying() -> None:
-        async with serving(limited) as server:
+    async def scenario() -> None:
+        async with run_scripted(limited) as server:
             chat = brim.Session("gpt-4o", window=1_200, reply=100)
-            talk(chat, 14, size=4)
+            add_turns(chat, 14, size=4)
             chat.user("Go on.")
             if refusal is in_the_stream:
-                async with brim.AsyncClient(server.url, calibration_store=learned) as client:
+                async with brim.AsyncClient(server.url, calibration_store=calibrations) as client:
                     stream = await client.stream(chat)
                     assert [event async for event in stream]
             else:
-                assert (await sent(server, learned, chat)).text == "Yes."
+                assert (await send_once(server, calibrations, chat)).text == "Yes."
             assert len(limited.refused) == 1
             assert chat.history[-1]["content"] == "Yes."
             chat.user("And on.")
-            await sent(server, learned, chat)
+            await send_once(server, calibrations, chat)
             assert len(limited.refused) == 1
 
-    run(trying())
+    run(scenario())
 
 
-def test_a_second_refusal_is_an_error_with_advice_and_the_next_request_is_smaller(
-    learned: CalibrationStore,
+def test_a_second_context_length_error_has_advice_and_the_next_request_is_smaller(
+    calibrations: CalibrationStore,
 ) -> None:
     limited = Limited(10, without_numbers)
 
-    async def trying() -> None:
-        async with serving(limited) as server:
+    async def scenario() -> None:
+        async with run_scripted(limited) as server:
             chat = brim.Session("gpt-4o", window=1_200, reply=100)
-            talk(chat, 14, size=4)
+            add_turns(chat, 14, size=4)
             chat.user("Go on.")
             for _ in range(3):
                 with pytest.raises(brim.ContextLengthError, match="set the session's window"):
-                    await sent(server, learned, chat)
+                    await send_once(server, calibrations, chat)
             assert limited.refused == sorted(limited.refused, reverse=True)
             assert len(set(limited.refused)) == 6
             assert chat.history[-1] == {"role": "user", "content": "Go on."}
 
-    run(trying())
+    run(scenario())
 
 
-def test_a_failed_call_loses_nothing_and_the_next_one_goes_on(learned: CalibrationStore) -> None:
-    answers = [web.json_response({"error": "boom"}, status=500), web.json_response(answered(9))]
+def test_a_failed_call_loses_nothing_and_the_next_one_succeeds(
+    calibrations: CalibrationStore,
+) -> None:
+    answers = [web.json_response({"error": "boom"}, status=500), web.json_response(make_reply(9))]
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if not request.path.endswith("/chat/completions"):
             return web.json_response({}, status=404)
         return answers.pop(0)
 
-    async def trying() -> None:
-        async with serving(answer) as server:
+    async def scenario() -> None:
+        async with run_scripted(answer) as server:
             chat = brim.Session("gpt-4o")
             chat.user("One.")
             with pytest.raises(brim.ProviderError):
-                await sent(server, learned, chat)
+                await send_once(server, calibrations, chat)
             chat.user("Two.")
-            await sent(server, learned, chat)
+            await send_once(server, calibrations, chat)
             assert [turn["content"] for turn in chat.history] == ["One.", "Two.", "Yes."]
             assert chat.ledger.total.calls == 1
 
-    run(trying())
+    run(scenario())
 
 
 async def count_texts_only(request: web.Request) -> web.StreamResponse:
@@ -325,20 +331,20 @@ async def count_texts_only(request: web.Request) -> web.StreamResponse:
         return web.json_response({"tokens": tokens})
     if request.path.endswith("/chat/completions"):
         texts = [turn["content"] for turn in body["messages"]]
-        return web.json_response(answered(20 + sum(7 - (-len(text) // 2) for text in texts)))
+        return web.json_response(make_reply(20 + sum(7 - (-len(text) // 2) for text in texts)))
     return web.json_response({}, status=404)
 
 
 @pytest.mark.parametrize("turns", [1, 30])
 def test_a_server_that_only_counts_texts_is_used_for_requests(
-    learned: CalibrationStore, turns: int
+    calibrations: CalibrationStore, turns: int
 ) -> None:
-    async def trying() -> None:
-        async with serving(count_texts_only) as server:
-            client = brim.AsyncClient(server.url, count="always", calibration_store=learned)
+    async def scenario() -> None:
+        async with run_scripted(count_texts_only) as server:
+            client = brim.AsyncClient(server.url, count="always", calibration_store=calibrations)
             async with client:
                 chat = brim.Session("somebodys-model", window=2_000, reply=100)
-                talk(chat, turns)
+                add_turns(chat, turns)
                 chat.user("Go on.")
                 plan = (await client.request(chat)).plan
                 reply = await client.send(chat)
@@ -346,32 +352,32 @@ def test_a_server_that_only_counts_texts_is_used_for_requests(
             assert plan.size <= reply.usage.input <= plan.size + plan.server_margin <= 1_900
             assert reply.usage.input - plan.size <= 20 + 3 * len(plan.sent_indices)
 
-    run(trying())
+    run(scenario())
 
 
-def test_a_client_counts_texts_and_messages(learned: CalibrationStore) -> None:
-    async def trying() -> None:
-        async with serving(count_texts_only) as server:
-            async with brim.AsyncClient(server.url, calibration_store=learned) as client:
+def test_a_client_counts_texts_and_messages(calibrations: CalibrationStore) -> None:
+    async def scenario() -> None:
+        async with run_scripted(count_texts_only) as server:
+            async with brim.AsyncClient(server.url, calibration_store=calibrations) as client:
                 text = await client.count("four", model="m")
                 assert (text, text.exact) == (2, True)
                 turns = await client.count([{"role": "user", "content": "four"}], model="m")
                 assert (turns, turns.exact) == (2 + 4 + 3, False)
-            off = brim.AsyncClient(server.url, count="off", calibration_store=learned)
+            off = brim.AsyncClient(server.url, count="off", calibration_store=calibrations)
             asked = len(server.asked)
             async with off:
                 assert await off.count("four words of text") == brim.count("four words of text")
             assert len(server.asked) == asked
 
-    run(trying())
+    run(scenario())
 
 
 def test_max_tokens_is_lowered_only_after_the_server_has_counted(
-    learned: CalibrationStore,
+    calibrations: CalibrationStore,
 ) -> None:
     with (
         ScriptedServer("Yes.", window=1_000, like="llama.cpp") as server,
-        brim.Client(server.url, calibration_store=learned) as client,
+        brim.Client(server.url, calibration_store=calibrations) as client,
     ):
         chat = brim.Session("somebodys-model", reply=100)
         chat.user("word " * 550)
@@ -381,10 +387,10 @@ def test_max_tokens_is_lowered_only_after_the_server_has_counted(
         assert client.request(chat, max_tokens=500)["max_tokens"] == 1_000 - request.plan.size
 
 
-def test_a_lone_surrogate_is_replaced_when_it_is_sent(learned: CalibrationStore) -> None:
+def test_a_lone_surrogate_is_replaced_when_it_is_sent(calibrations: CalibrationStore) -> None:
     with (
         ScriptedServer("Yes.") as server,
-        brim.Client(server.url, calibration_store=learned) as client,
+        brim.Client(server.url, calibration_store=calibrations) as client,
     ):
         chat = brim.Session("gpt-4o")
         chat.user("cut \ud83d")
@@ -393,62 +399,64 @@ def test_a_lone_surrogate_is_replaced_when_it_is_sent(learned: CalibrationStore)
         assert b"\\ud83d" not in server.requests[-1].raw
 
 
-def test_a_server_that_cuts_silently_is_found_out(learned: CalibrationStore) -> None:
+def test_a_server_that_truncates_silently_is_detected(calibrations: CalibrationStore) -> None:
     listing = {"data": [{"id": "llama3", "owned_by": "library"}]}
     loaded = {"models": [{"name": "llama3", "model": "llama3", "context_length": 2_048}]}
 
     async def answer(request: web.Request) -> web.StreamResponse:
         found: Mapping[str, Any] = {"/v1/models": listing, "/api/ps": loaded}
         if request.path.endswith("/chat/completions"):
-            return web.json_response(answered(1_026))
+            return web.json_response(make_reply(1_026))
         return web.json_response(
             found.get(request.path), status=200 if request.path in found else 404
         )
 
-    async def trying() -> None:
-        async with serving(answer) as server:
+    async def scenario() -> None:
+        async with run_scripted(answer) as server:
             chat = brim.Session("llama3", window=4_096, reply=100)
-            talk(chat, 45)
+            add_turns(chat, 45)
             chat.user("Go on.")
-            await sent(server, learned, chat)
+            await send_once(server, calibrations, chat)
             assert any("1,026" in warning for warning in chat.warnings)
 
-    run(trying())
+    run(scenario())
 
 
-def test_a_cap_is_refused_before_anything_is_sent(learned: CalibrationStore) -> None:
+def test_a_call_above_a_cap_is_rejected_before_anything_is_sent(
+    calibrations: CalibrationStore,
+) -> None:
     limited = Limited(100_000, in_openais_words)
 
-    async def trying() -> None:
-        async with serving(limited) as server:
+    async def scenario() -> None:
+        async with run_scripted(limited) as server:
             chat = brim.Session("gpt-4o", limits=SpendingLimits(cap_at_dollars=0.000001))
             chat.user("Hello.")
             with pytest.raises(brim.SpendingCapError):
-                await sent(server, learned, chat)
+                await send_once(server, calibrations, chat)
             assert not [path for path in server.paths if path.endswith("completions")]
 
-    run(trying())
+    run(scenario())
 
 
-def test_a_key_is_in_no_error_and_no_repr(learned: CalibrationStore) -> None:
+def test_a_key_is_in_no_error_and_no_repr(calibrations: CalibrationStore) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"message": "bad key sk-secret-123"}}, status=401)
 
-    async def trying() -> None:
-        async with serving(answer) as server:
+    async def scenario() -> None:
+        async with run_scripted(answer) as server:
             chat = brim.Session("gpt-4o")
             chat.user("Hello.")
             with pytest.raises(brim.ProviderError) as caught:
-                await sent(server, learned, chat, key="sk-secret-123")
+                await send_once(server, calibrations, chat, key="sk-secret-123")
             assert "sk-secret" not in str(caught.value)
 
-    run(trying())
+    run(scenario())
 
 
-def test_a_model_on_an_own_server_costs_nothing(learned: CalibrationStore) -> None:
+def test_a_model_on_an_own_server_costs_nothing(calibrations: CalibrationStore) -> None:
     with (
         ScriptedServer("Yes.", window=1_000, like="llama.cpp") as server,
-        brim.Client(server.url, calibration_store=learned) as client,
+        brim.Client(server.url, calibration_store=calibrations) as client,
     ):
         chat = brim.Session("gpt-4o")
         chat.ledger.cap_at_dollars = Decimal("0.01")

@@ -22,17 +22,17 @@ from brim.providers.sync import Portal
 from brim.session.session import get_driver
 from brim.storage.calibration_store import CalibrationStore
 from brim.wire.formats import FormatName
-from tests.support.providers.scripted import Handler, run, serving
+from tests.support.providers.scripted import Handler, run, run_scripted
 
 WORDS = "The harbour lay quiet before the storm, and the pilots argued about the tide tables. "
 
 
 @pytest.fixture
-def learned(tmp_path: Path) -> CalibrationStore:
+def calibrations(tmp_path: Path) -> CalibrationStore:
     return CalibrationStore(tmp_path / "calibration.sqlite3")
 
 
-def talk(session: brim.Session, turns: int) -> None:
+def add_turns(session: brim.Session, turns: int) -> None:
     for number in range(turns):
         session.user(f"{number}: {WORDS * 3}")
         session.assistant(f"Noted {number}.")
@@ -42,7 +42,7 @@ def size(body: dict[str, Any]) -> int:
     return len(json.dumps(body["messages"])) // 4
 
 
-def answered(tokens: int, text: str = "Yes.") -> web.Response:
+def make_reply(tokens: int, text: str = "Yes.") -> web.Response:
     choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": tokens, "completion_tokens": 1}
     return web.json_response({"choices": [choice], "usage": usage})
@@ -70,10 +70,12 @@ def events(*given: Any) -> Handler:
     return answer
 
 
-async def streamed(handler: Handler, learned: CalibrationStore, chat: brim.Session) -> list[str]:
+async def read_stream(
+    handler: Handler, calibrations: CalibrationStore, chat: brim.Session
+) -> list[str]:
     async with (
-        serving(model_server(handler)) as server,
-        brim.AsyncClient(server.url, calibration_store=learned, retries=0) as client,
+        run_scripted(model_server(handler)) as server,
+        brim.AsyncClient(server.url, calibration_store=calibrations, retries=0) as client,
     ):
         return [text async for text in (await client.stream(chat)).texts()]
 
@@ -95,37 +97,39 @@ async def streamed(handler: Handler, learned: CalibrationStore, chat: brim.Sessi
     ids=str,
 )
 def test_a_stream_that_holds_no_answer_is_an_error_and_no_turn(
-    nonsense: Sequence[Any], learned: CalibrationStore
+    nonsense: Sequence[Any], calibrations: CalibrationStore
 ) -> None:
     chat = brim.Session("m")
     chat.user("Hello.")
     with pytest.raises(brim.BrimError):
-        run(streamed(events(*nonsense), learned, chat))
+        run(read_stream(events(*nonsense), calibrations, chat))
     assert len(chat) == 1
     assert chat.ledger.total.calls == 0
 
 
 @pytest.mark.parametrize(("arguments", "is_kept"), [('{"path": "a', False), ('{"path": 1}', True)])
 def test_a_call_whose_stream_just_ends_is_kept_if_it_can_be_read(
-    arguments: str, is_kept: bool, learned: CalibrationStore
+    arguments: str, is_kept: bool, calibrations: CalibrationStore
 ) -> None:
     call = {"index": 0, "id": "c1", "function": {"name": "read", "arguments": arguments}}
     chat = brim.Session("m")
     chat.user("Read it.")
-    run(streamed(events({"choices": [{"delta": {"tool_calls": [call]}}]}), learned, chat))
+    run(read_stream(events({"choices": [{"delta": {"tool_calls": [call]}}]}), calibrations, chat))
     assert bool(chat.history[-1].get("tool_calls")) is is_kept
 
 
 def test_a_page_that_repeats_the_key_does_not_carry_it_into_the_error(
-    learned: CalibrationStore,
+    calibrations: CalibrationStore,
 ) -> None:
     async def page(_: web.Request) -> web.StreamResponse:
         return web.Response(text="<html>not for sk-secret-123</html>", content_type="text/html")
 
-    async def trying() -> None:
+    async def scenario() -> None:
         async with (
-            serving(page) as server,
-            brim.AsyncClient(server.url, key="sk-secret-123", calibration_store=learned) as client,
+            run_scripted(page) as server,
+            brim.AsyncClient(
+                server.url, key="sk-secret-123", calibration_store=calibrations
+            ) as client,
         ):
             chat = brim.Session("gpt-4o")
             chat.user("Hello.")
@@ -133,7 +137,7 @@ def test_a_page_that_repeats_the_key_does_not_carry_it_into_the_error(
                 await client.send(chat)
             assert "sk-secret" not in f"{caught.value} {caught.value.body}"
 
-    run(trying())
+    run(scenario())
 
 
 # Errors that a caller can make
@@ -151,70 +155,72 @@ def test_a_page_that_repeats_the_key_does_not_carry_it_into_the_error(
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_options_that_cannot_be_sent_are_refused_before_anything_is(
-    options: dict[str, Any], learned: CalibrationStore
+def test_options_that_cannot_be_sent_are_rejected(
+    options: dict[str, Any], calibrations: CalibrationStore
 ) -> None:
     async def never(_: web.Request) -> web.StreamResponse:
         raise AssertionError("nothing should be sent")
 
-    async def trying() -> None:
+    async def scenario() -> None:
         async with (
-            serving(model_server(never)) as server,
-            brim.AsyncClient(server.url, calibration_store=learned) as client,
+            run_scripted(model_server(never)) as server,
+            brim.AsyncClient(server.url, calibration_store=calibrations) as client,
         ):
             chat = brim.Session("m")
             chat.user("Hello.")
             with pytest.raises(brim.InputError):
                 await client.send(chat, **options)
 
-    run(trying())
+    run(scenario())
 
 
-def test_where_the_window_is_not_known_the_error_says_why(learned: CalibrationStore) -> None:
+def test_an_unknown_window_is_an_error_with_the_reason(calibrations: CalibrationStore) -> None:
     async def no_entry(_: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"message": "no such key"}}, status=401)
 
-    async def trying() -> None:
+    async def scenario() -> None:
         chat = brim.Session("somebodys-model")
         chat.user("Hello.")
         async with (
-            serving(no_entry) as server,
-            brim.AsyncClient(server.url, key="sk-wrong-1", calibration_store=learned) as client,
+            run_scripted(no_entry) as server,
+            brim.AsyncClient(
+                server.url, key="sk-wrong-1", calibration_store=calibrations
+            ) as client,
         ):
             with pytest.raises(brim.ProviderError, match="rejected the API key"):
                 await client.send(chat)
-        async with brim.AsyncClient("http://127.0.0.1:9", calibration_store=learned) as client:
+        async with brim.AsyncClient("http://127.0.0.1:9", calibration_store=calibrations) as client:
             with pytest.raises(brim.ProviderError, match="cannot be reached"):
                 await client.send(chat)
 
-    run(trying())
+    run(scenario())
 
 
-def test_https_to_a_server_without_it_is_said_in_words(learned: CalibrationStore) -> None:
-    async def trying() -> None:
-        async with serving(events()) as server:
+def test_https_to_a_server_without_it_is_explained(calibrations: CalibrationStore) -> None:
+    async def scenario() -> None:
+        async with run_scripted(events()) as server:
             address = server.url.replace("http:", "https:")
-            async with brim.AsyncClient(address, calibration_store=learned) as client:
+            async with brim.AsyncClient(address, calibration_store=calibrations) as client:
                 with pytest.raises(ConnectionFailedError, match="does not support https"):
                     await client.models()
 
-    run(trying())
+    run(scenario())
 
 
 # What is learned
 
 
 @pytest.mark.parametrize("odd", [10**9, 5_000, 1_900, 1])
-def test_one_odd_report_does_not_stay(odd: int, learned: CalibrationStore) -> None:
+def test_one_odd_report_does_not_stay(odd: int, calibrations: CalibrationStore) -> None:
     reports = iter([None, odd])
 
     async def chat(request: web.Request) -> web.StreamResponse:
-        return answered(next(reports, None) or size(await request.json()))
+        return make_reply(next(reports, None) or size(await request.json()))
 
-    async def trying() -> None:
+    async def scenario() -> None:
         async with (
-            serving(model_server(chat)) as server,
-            brim.AsyncClient(server.url, calibration_store=learned) as client,
+            run_scripted(model_server(chat)) as server,
+            brim.AsyncClient(server.url, calibration_store=calibrations) as client,
         ):
             session = brim.Session("m", reply=100)
             for number in range(8):
@@ -222,25 +228,25 @@ def test_one_odd_report_does_not_stay(odd: int, learned: CalibrationStore) -> No
                 await client.send(session)
             assert 1.0 < get_driver(session).profile.calibration.ratio < 1.5
 
-    run(trying())
+    run(scenario())
 
 
-def test_a_refusal_with_a_limit_that_no_model_has_does_not_become_the_window(
-    learned: CalibrationStore,
+def test_an_impossible_limit_in_a_context_length_error_is_not_recorded(
+    calibrations: CalibrationStore,
 ) -> None:
     error = {"message": "maximum context length is 1 tokens", "code": "context_length_exceeded"}
     refusals = iter([web.json_response({"error": error}, status=400)])
 
     async def chat(request: web.Request) -> web.StreamResponse:
-        return next(refusals, None) or answered(size(await request.json()))
+        return next(refusals, None) or make_reply(size(await request.json()))
 
-    async def trying() -> None:
+    async def scenario() -> None:
         async with (
-            serving(model_server(chat)) as server,
-            brim.AsyncClient(server.url, calibration_store=learned) as client,
+            run_scripted(model_server(chat)) as server,
+            brim.AsyncClient(server.url, calibration_store=calibrations) as client,
         ):
             session = brim.Session("m", reply=100)
-            talk(session, 12)
+            add_turns(session, 12)
             session.user("Go on.")
             await client.send(session)
             assert session.budget.window == 2_000
@@ -249,69 +255,71 @@ def test_a_refusal_with_a_limit_that_no_model_has_does_not_become_the_window(
             )
             assert size(second) < size(first)
 
-    run(trying())
+    run(scenario())
 
 
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
-def test_a_refusal_without_numbers_is_remembered_for_the_session(
-    policy: PolicyName, learned: CalibrationStore
+def test_a_context_length_error_without_numbers_holds_for_the_session(
+    policy: PolicyName, calibrations: CalibrationStore
 ) -> None:
     async def chat(request: web.Request) -> web.StreamResponse:
         tokens = size(await request.json())
         if tokens <= 1_500:
-            return answered(tokens)
+            return make_reply(tokens)
         error = {"message": "Your input exceeds the context window of this model."}
         return web.json_response({"error": error}, status=400)
 
-    async def trying() -> None:
+    async def scenario() -> None:
         async with (
-            serving(model_server(chat, window=4_000)) as server,
-            brim.AsyncClient(server.url, calibration_store=learned) as client,
+            run_scripted(model_server(chat, window=4_000)) as server,
+            brim.AsyncClient(server.url, calibration_store=calibrations) as client,
         ):
             session = brim.Session("m", reply=50, policy=policy)
             for number in range(60):
                 session.user(f"{number}: {WORDS * 3}")
                 await client.send(session)
             assert 1 <= client.context_length_errors <= 3
-            known = learned.load(server.url, "m")
+            known = calibrations.load(server.url, "m")
             assert known is not None
             assert known["window"] is None
 
-    run(trying())
+    run(scenario())
 
 
-def test_a_limit_that_one_session_learned_is_not_lost_by_another(learned: CalibrationStore) -> None:
+def test_a_limit_that_one_session_recorded_is_not_lost_by_another(
+    calibrations: CalibrationStore,
+) -> None:
     async def chat(request: web.Request) -> web.StreamResponse:
         tokens = size(await request.json())
         if tokens <= 1_000:
-            return answered(tokens)
+            return make_reply(tokens)
         error = {"message": f"prompt is too long: {tokens} tokens > 1000 maximum"}
         return web.json_response({"error": error}, status=400)
 
-    async def trying() -> None:
+    async def scenario() -> None:
         async with (
-            serving(model_server(chat, window=4_000)) as server,
-            brim.AsyncClient(server.url, calibration_store=learned) as client,
+            run_scripted(model_server(chat, window=4_000)) as server,
+            brim.AsyncClient(server.url, calibration_store=calibrations) as client,
         ):
             short, long = (brim.Session("m", reply=100) for _ in range(2))
             short.user(WORDS * 12)
             await client.send(short)
-            talk(long, 30)
+            add_turns(long, 30)
             long.user("Go on.")
             await client.send(long)
             short.user(WORDS * 12)
             await client.send(short)
             assert short.budget.window == 1_000
-            known = learned.load(server.url, "m")
+            known = calibrations.load(server.url, "m")
             assert known is not None
             assert known["window"] == 1_000
 
-    run(trying())
+    run(scenario())
 
 
 @pytest.mark.parametrize("reported", [2_050, 4_059], ids=["halved", "oldest left out"])
 def test_a_silent_truncation_is_reported_once_and_not_used_for_calibration(
-    reported: int, learned: CalibrationStore
+    reported: int, calibrations: CalibrationStore
 ) -> None:
     async def ollama(request: web.Request) -> web.StreamResponse:
         match request.path:
@@ -321,14 +329,14 @@ def test_a_silent_truncation_is_reported_once_and_not_used_for_calibration(
                 return web.json_response({"models": [{"model": "m", "context_length": 4_096}]})
             case "/v1/chat/completions":
                 tokens = size(await request.json())
-                return answered(tokens if tokens <= 4_096 else reported)
+                return make_reply(tokens if tokens <= 4_096 else reported)
             case _:
                 return web.json_response({}, status=404)
 
-    async def trying() -> None:
+    async def scenario() -> None:
         async with (
-            serving(ollama) as server,
-            brim.AsyncClient(server.url, calibration_store=learned) as client,
+            run_scripted(ollama) as server,
+            brim.AsyncClient(server.url, calibration_store=calibrations) as client,
         ):
             chat = brim.Session("m", window=16_000, reply=100)
             for number in range(16):
@@ -338,15 +346,15 @@ def test_a_silent_truncation_is_reported_once_and_not_used_for_calibration(
             assert f"{reported:,}" in chat.warnings[0]
             assert min(get_driver(chat).profile.calibration.ratios) > 1.2
 
-    run(trying())
+    run(scenario())
 
 
 # Summaries
 
 
 @pytest.mark.parametrize("format", ["openai", "anthropic", "responses"])
-def test_a_summary_is_asked_for_in_the_format_of_the_server(
-    format: FormatName, learned: CalibrationStore
+def test_a_summary_is_requested_in_the_format_of_the_server(
+    format: FormatName, calibrations: CalibrationStore
 ) -> None:
     summary = "The pilots still argue."
     text = {"type": "text", "text": summary}
@@ -365,37 +373,37 @@ def test_a_summary_is_asked_for_in_the_format_of_the_server(
     async def chat(_: web.Request) -> web.StreamResponse:
         return web.json_response(answers[format])
 
-    async def trying() -> None:
+    async def scenario() -> None:
         async with (
-            serving(model_server(chat)) as server,
-            brim.AsyncClient(server.url, format=format, calibration_store=learned) as client,
+            run_scripted(model_server(chat)) as server,
+            brim.AsyncClient(server.url, format=format, calibration_store=calibrations) as client,
         ):
             session = brim.Session("m", reply=100)
             session.summarize = client.summarizer(session)
-            talk(session, 30)
+            add_turns(session, 30)
             session.user("Go on.")
             await client.send(session)
             assert session.summary == summary
             bodies = [request.body for request in server.asked if request.path in server.paths[-1:]]
             assert needed[format] <= set(bodies[0])
 
-    run(trying())
+    run(scenario())
 
 
 @pytest.mark.parametrize("way", ["send", "request", "compact"])
 def test_the_summarizer_of_a_synchronous_client_works_with_and_without_the_client(
-    way: str, learned: CalibrationStore
+    way: str, calibrations: CalibrationStore
 ) -> None:
     async def chat(request: web.Request) -> web.StreamResponse:
         messages = (await request.json())["messages"]
         is_summary = messages[0]["content"].startswith("Summarize")
-        return answered(900, "The pilots still argue." if is_summary else "Yes.")
+        return make_reply(900, "The pilots still argue." if is_summary else "Yes.")
 
     def converse(url: str) -> str | None:
-        with brim.Client(url, calibration_store=learned) as client:
+        with brim.Client(url, calibration_store=calibrations) as client:
             session = brim.Session("m", window=1_000, reply=100)
             session.summarize = client.summarizer(session)
-            talk(session, 30)
+            add_turns(session, 30)
             session.user("Go on.")
             if way == "send":
                 client.send(session)
@@ -405,14 +413,14 @@ def test_the_summarizer_of_a_synchronous_client_works_with_and_without_the_clien
                 session.compact()
             return session.summary
 
-    async def trying() -> str | None:
-        async with serving(model_server(chat)) as server:
+    async def scenario() -> str | None:
+        async with run_scripted(model_server(chat)) as server:
             return await asyncio.to_thread(converse, server.url)
 
-    assert run(trying()) == "The pilots still argue."
+    assert run(scenario()) == "The pilots still argue."
 
 
-def test_a_summary_that_was_interrupted_is_asked_for_again(learned: CalibrationStore) -> None:
+def test_an_interrupted_summary_is_requested_again(calibrations: CalibrationStore) -> None:
     turn_counts: list[int] = []
     sending: asyncio.Task[brim.Reply]
 
@@ -424,16 +432,16 @@ def test_a_summary_that_was_interrupted_is_asked_for_again(learned: CalibrationS
         return "The pilots still argue."
 
     async def chat(_: web.Request) -> web.StreamResponse:
-        return answered(900)
+        return make_reply(900)
 
-    async def trying() -> None:
+    async def scenario() -> None:
         nonlocal sending
         async with (
-            serving(model_server(chat)) as server,
-            brim.AsyncClient(server.url, calibration_store=learned) as client,
+            run_scripted(model_server(chat)) as server,
+            brim.AsyncClient(server.url, calibration_store=calibrations) as client,
         ):
             session = brim.Session("m", reply=100, summarize=summarize)
-            talk(session, 30)
+            add_turns(session, 30)
             session.user("Go on.")
             sending = asyncio.create_task(client.send(session))
             with pytest.raises(asyncio.CancelledError):
@@ -442,7 +450,7 @@ def test_a_summary_that_was_interrupted_is_asked_for_again(learned: CalibrationS
             assert turn_counts[0] == turn_counts[1]
             assert session.summary == "The pilots still argue."
 
-    run(trying())
+    run(scenario())
 
 
 # Loops, threads and processes
@@ -455,7 +463,7 @@ class Threaded:
         self._keeps = keeps
         """Whether connections stay open after a response."""
         self.portal = Portal()
-        self._serving = serving(self._answer)
+        self._serving = run_scripted(self._answer)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         response = await model_server(self._chat)(request)
@@ -464,7 +472,7 @@ class Threaded:
         return response
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return answered(size(await request.json()))
+        return make_reply(size(await request.json()))
 
     def __enter__(self) -> str:
         return self.portal.run(self._serving.__aenter__()).url
@@ -474,9 +482,11 @@ class Threaded:
         self.portal.close()
 
 
-def test_a_client_goes_on_in_another_loop_when_its_own_has_ended(learned: CalibrationStore) -> None:
+def test_a_client_continues_in_another_loop_when_its_own_has_ended(
+    calibrations: CalibrationStore,
+) -> None:
     with Threaded(keeps=False) as url:
-        client = brim.AsyncClient(url, calibration_store=learned)
+        client = brim.AsyncClient(url, calibration_store=calibrations)
         chat = brim.Session("m")
         for words in ("One.", "Two."):
             chat.user(words)
@@ -485,8 +495,8 @@ def test_a_client_goes_on_in_another_loop_when_its_own_has_ended(learned: Calibr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_parent_and_child_both_go_on_after_a_fork(learned: CalibrationStore) -> None:
-    with Threaded() as url, brim.Client(url, calibration_store=learned) as client:
+def test_parent_and_child_both_go_on_after_a_fork(calibrations: CalibrationStore) -> None:
+    with Threaded() as url, brim.Client(url, calibration_store=calibrations) as client:
         chat = brim.Session("m")
         chat.user("One.")
         client.send(chat)
@@ -505,7 +515,7 @@ def test_parent_and_child_both_go_on_after_a_fork(learned: CalibrationStore) -> 
         assert client.send(chat).text == "Yes."
 
 
-def test_a_learned_window_is_that_of_the_server_as_it_was(tmp_path: Path) -> None:
+def test_a_recorded_window_is_void_if_the_server_changes(tmp_path: Path) -> None:
     limits = {"window": 512}
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -520,7 +530,7 @@ def test_a_learned_window_is_that_of_the_server_as_it_was(tmp_path: Path) -> Non
                 f"maximum context length is {limits['window']} tokens, but you sent {tokens} tokens"
             )
             return web.json_response({"error": {"message": text}}, status=400)
-        return answered(tokens)
+        return make_reply(tokens)
 
     async def window_of(chat: brim.Session, url: str) -> int:
         async with brim.AsyncClient(
@@ -530,29 +540,29 @@ def test_a_learned_window_is_that_of_the_server_as_it_was(tmp_path: Path) -> Non
             await client.send(chat)
             return chat.budget.window
 
-    async def trying() -> None:
-        async with serving(answer) as server:
+    async def scenario() -> None:
+        async with run_scripted(answer) as server:
             chat = brim.Session("m", window=4_096, reply=1)
-            talk(chat, 30)
+            add_turns(chat, 30)
             assert await window_of(chat, server.url) == 512
             assert await window_of(brim.Session("m", window=4_096, reply=1), server.url) == 512
             limits["window"] = 8_192
             assert await window_of(brim.Session("m", window=4_096, reply=1), server.url) == 4_096
 
-    run(trying())
+    run(scenario())
 
 
-def test_a_session_has_one_call_at_a_time(learned: CalibrationStore) -> None:
+def test_a_session_has_one_call_at_a_time(calibrations: CalibrationStore) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(0.05)
         if request.path.endswith("/chat/completions"):
-            return answered(9)
+            return make_reply(9)
         return web.json_response({}, status=404)
 
-    async def trying() -> None:
+    async def scenario() -> None:
         async with (
-            serving(answer) as server,
-            brim.AsyncClient(server.url, calibration_store=learned) as client,
+            run_scripted(answer) as server,
+            brim.AsyncClient(server.url, calibration_store=calibrations) as client,
         ):
             chat = brim.Session("gpt-4o")
             chat.user("Hello.")
@@ -564,18 +574,18 @@ def test_a_session_has_one_call_at_a_time(learned: CalibrationStore) -> None:
             await client.send(chat)
             assert chat.ledger.total.calls == 2
 
-    run(trying())
+    run(scenario())
 
 
-def test_stream_options_that_are_none_are_refused(learned: CalibrationStore) -> None:
-    async def trying() -> None:
-        async with brim.AsyncClient("http://127.0.0.1:9", calibration_store=learned) as client:
+def test_invalid_stream_options_are_rejected(calibrations: CalibrationStore) -> None:
+    async def scenario() -> None:
+        async with brim.AsyncClient("http://127.0.0.1:9", calibration_store=calibrations) as client:
             chat = brim.Session("gpt-4o")
             chat.user("Hello.")
             with pytest.raises(brim.InputError, match="stream_options"):
                 await client.stream(chat, stream_options=5)
 
-    run(trying())
+    run(scenario())
 
 
 def test_a_summarizer_that_hangs_does_not_hold_up_the_end() -> None:

@@ -185,7 +185,7 @@ def to(server: Server, **settings: Any) -> Transport:
 # Reuse of connections
 
 
-def chunked(*pieces: bytes) -> bytes:
+def encode_chunks(*pieces: bytes) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (*pieces, b""))
 
 
@@ -195,7 +195,7 @@ KEPT = {
     "many chunks": ("POST", [COMPLETE[i : i + 1] for i in range(len(COMPLETE))], 200, b'{"id":1}'),
     "chunked encoding": (
         "POST",
-        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunked(b"ab", b"c")],
+        [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", encode_chunks(b"ab", b"c")],
         200,
         b"abc",
     ),
@@ -838,7 +838,7 @@ def test_the_host_header_names_the_server(address: str, host: str) -> None:
     assert Origin.parse(Endpoint(address).url).authority == host
 
 
-def written(path: str = "/x", method: str = "POST", **settings: Any) -> list[str]:
+def capture_lines(path: str = "/x", method: str = "POST", **settings: Any) -> list[str]:
     """Return the lines of the request that reaches a server."""
     heads: list[bytes] = []
 
@@ -870,11 +870,11 @@ def written(path: str = "/x", method: str = "POST", **settings: Any) -> list[str
     ],
 )
 def test_a_path_is_sent_unchanged(path: str, target: str) -> None:
-    assert written(path)[0] == f"POST {target} HTTP/1.1"
+    assert capture_lines(path)[0] == f"POST {target} HTTP/1.1"
 
 
 def test_the_path_of_the_address_precedes_each_path() -> None:
-    assert written("/v1/x", under="/here/v1")[0] == "POST /here/v1/x HTTP/1.1"
+    assert capture_lines("/v1/x", under="/here/v1")[0] == "POST /here/v1/x HTTP/1.1"
 
 
 @pytest.mark.parametrize(
@@ -885,13 +885,13 @@ def test_the_path_of_the_address_precedes_each_path() -> None:
     ],
 )  # fmt: skip
 def test_a_request_has_a_content_length(method: str, body: bytes | None, size: str | None) -> None:
-    lengths = [line for line in written(method=method, body=body) if "ength" in line]
+    lengths = [line for line in capture_lines(method=method, body=body) if "ength" in line]
     assert lengths == ([] if size is None else [f"Content-Length: {size}"])
 
 
 def test_a_configured_host_header_replaces_the_default() -> None:
     def names(**settings: Any) -> list[str]:
-        return [line for line in written(**settings) if line.lower().startswith("host:")]
+        return [line for line in capture_lines(**settings) if line.lower().startswith("host:")]
 
     (host,) = names(host="::1")
     assert host.startswith("Host: [::1]:")
@@ -900,7 +900,7 @@ def test_a_configured_host_header_replaces_the_default() -> None:
 
 
 def test_headers_are_sent_in_utf_8() -> None:
-    assert "x-name: Zoë" in written(sent={"x-name": "Zoë"})
+    assert "x-name: Zoë" in capture_lines(sent={"x-name": "Zoë"})
 
 
 @pytest.mark.parametrize("sign", ["\r", "\n", "\r\n", "\0"])

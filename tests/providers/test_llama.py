@@ -33,11 +33,11 @@ def body_of(words: str, format: FormatName = "openai", **more: Any) -> dict[str,
     return body | {"messages": [{"role": "user", "content": words}], "max_tokens": 8}
 
 
-def connected(llama: LocalServer, format: FormatName = "openai", path: str = "/v1/") -> Transport:
+def connect(llama: LocalServer, format: FormatName = "openai", path: str = "/v1/") -> Transport:
     return Transport(Endpoint(llama.url.removesuffix("/v1") + path, format, llama.key))
 
 
-def used(answer: dict[str, Any]) -> int:
+def read_input_tokens(answer: dict[str, Any]) -> int:
     usage = answer["usage"]
     prompt = usage.get("prompt_tokens", usage.get("input_tokens"))
     return int(prompt) + int(usage.get("cache_read_input_tokens", 0))
@@ -46,21 +46,21 @@ def used(answer: dict[str, Any]) -> int:
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_count_equals_the_reported_usage(llama: LocalServer, format: FormatName) -> None:
     async def work() -> None:
-        async with connected(llama, format) as connection:
+        async with connect(llama, format) as connection:
             counter = ServerCounter(connection, states=CountStates())
             body = body_of("Name a colour, " * 20, format)
             counted = await counter.count(body)
             answer = await connection.post(connection.endpoint.chat_path, body)
-            assert counted == used(answer)
+            assert counted == read_input_tokens(answer)
             assert counter.support("any").state == "yes"
 
     run(work())
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/"])
-def test_text_is_counted_for_every_form_of_the_address(llama: LocalServer, path: str) -> None:
+def test_text_is_counted_for_every_spelling_of_the_address(llama: LocalServer, path: str) -> None:
     async def work() -> None:
-        async with connected(llama, path=path) as connection:
+        async with connect(llama, path=path) as connection:
             counter = ServerCounter(connection, states=CountStates())
             assert await counter.count_text("any", "one two three") == 3
             assert counter.support("any", text=True).method == "llama.cpp"
@@ -70,7 +70,7 @@ def test_text_is_counted_for_every_form_of_the_address(llama: LocalServer, path:
 
 def test_a_request_counted_by_its_texts_is_within_its_margin(llama: LocalServer) -> None:
     async def work() -> None:
-        async with connected(llama) as connection:
+        async with connect(llama) as connection:
             counter = ServerCounter(connection, states=CountStates())
             turns = [{"role": "user", "content": "Où est le thé ?\n" * 9}]
             turns += [{"role": "assistant", "content": "In the cupboard, I think."}] * 2
@@ -91,7 +91,7 @@ def test_a_request_counted_by_its_texts_is_within_its_margin(llama: LocalServer)
 
 def test_a_request_larger_than_the_window_is_counted(llama: LocalServer) -> None:
     async def work() -> None:
-        async with connected(llama) as connection:
+        async with connect(llama) as connection:
             counter = ServerCounter(connection, states=CountStates())
             counted = await counter.count(body_of("word " * 3 * llama.window))
             assert counted is not None
@@ -102,7 +102,7 @@ def test_a_request_larger_than_the_window_is_counted(llama: LocalServer) -> None
 
 def test_the_window_and_the_kind_are_reported(llama: LocalServer) -> None:
     async def work() -> None:
-        async with connected(llama) as connection:
+        async with connect(llama) as connection:
             server = ServerInfo(connection)
             window = await server.window_of("any")
             assert (window.tokens, window.kind) == (llama.window, "llama.cpp")
@@ -117,7 +117,7 @@ def test_a_request_over_the_window_raises_with_numbers(
     llama: LocalServer, format: FormatName, streamed: bool
 ) -> None:
     async def work() -> None:
-        async with connected(llama, format) as connection:
+        async with connect(llama, format) as connection:
             body = body_of("word " * llama.window, format, stream=streamed)
             path = connection.endpoint.chat_path
             events = connection.stream(path, body)
@@ -132,7 +132,7 @@ def test_a_request_over_the_window_raises_with_numbers(
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_stream_ends_with_its_usage(llama: LocalServer, format: FormatName) -> None:
     async def work() -> None:
-        async with connected(llama, format) as connection:
+        async with connect(llama, format) as connection:
             body = body_of("Say a word.", format, stream=True)
             if format == "openai":
                 body["stream_options"] = {"include_usage": True}
@@ -155,7 +155,7 @@ def test_a_server_stops_when_its_client_disconnects(llama: LocalServer) -> None:
         return any(slot["is_processing"] for slot in slots)
 
     async def work() -> None:
-        async with connected(llama) as connection:
+        async with connect(llama) as connection:
             async with aclosing(connection.stream("/v1/chat/completions", body)) as events:
                 await anext(events)
                 assert await busy(connection)
@@ -169,7 +169,7 @@ def test_a_server_stops_when_its_client_disconnects(llama: LocalServer) -> None:
 
 def test_a_rejected_role_order_does_not_disable_counting(llama: LocalServer) -> None:
     async def work() -> None:
-        async with connected(llama) as connection:
+        async with connect(llama) as connection:
             counter = ServerCounter(connection, states=CountStates())
             odd = {"model": "any", "messages": [{"role": "user", "content": {"what": 1}}]}
             assert await counter.count(odd) is None
@@ -192,7 +192,7 @@ def test_a_wrong_key_raises_an_authentication_error(llama: LocalServer) -> None:
 
 def test_an_unknown_path_is_named(llama: LocalServer) -> None:
     async def work() -> None:
-        async with connected(llama) as connection:
+        async with connect(llama) as connection:
             with pytest.raises(ProviderError, match="does not support /v1/nothing"):
                 await connection.post("/v1/nothing", {})
 
@@ -201,7 +201,7 @@ def test_an_unknown_path_is_named(llama: LocalServer) -> None:
 
 def test_the_synchronous_client_works(llama: LocalServer) -> None:
     with Portal() as portal:
-        connection = connected(llama)
+        connection = connect(llama)
         path = connection.endpoint.chat_path
         answer = portal.run(connection.post(path, body_of("hello")))
         assert answer["choices"]

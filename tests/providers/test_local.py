@@ -410,7 +410,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models"
 
 
-def placed(weights: Path, folder: Path) -> Path:
+def install_model(weights: Path, folder: Path) -> Path:
     """Install the model in this folder."""
     folder.mkdir()
     copy = folder / SMOLLM2.file
@@ -420,7 +420,7 @@ def placed(weights: Path, folder: Path) -> Path:
 
 def test_an_installed_model_needs_no_network(data: Path, weights: Path) -> None:
     assert default_model() is None
-    path = placed(weights, data)
+    path = install_model(weights, data)
     assert download_default() == default_model() == path
     shown = brim_local()
     assert shown.exit_code == 0

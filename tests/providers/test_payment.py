@@ -26,7 +26,9 @@ def database(tmp_path: Path) -> Iterator[Database]:
         yield opened
 
 
-def priced(database: Database, cap: str | None = None, *, name: str = "one") -> Session:
+def make_priced_session(
+    database: Database, cap: str | None = None, *, name: str = "one"
+) -> Session:
     limits = SpendingLimits(cap_at_dollars=cap)
     session = Session("scripted", window=2_000, reply=100, margin=0, price=PRICE, limits=limits)
     session.ledger.store = SpendAccount(SpendLog(database), "p", name, session.warnings.append)
@@ -34,18 +36,18 @@ def priced(database: Database, cap: str | None = None, *, name: str = "one") -> 
     return session
 
 
-def reserved(database: Database) -> int:
+def count_reserved(database: Database) -> int:
     return len(SpendLog(database).reserved_sessions())
 
 
 def test_the_most_is_reserved_while_a_call_is_in_flight(database: Database) -> None:
     with ScriptedServer("Good day to you.") as server, Client(server.url) as client:
-        session = priced(database)
+        session = make_priced_session(database)
         stream = client.stream(session)
-        assert reserved(database) == 1
+        assert count_reserved(database) == 1
         held = SpendLog(database).today().cost
         stream.close()
-    assert reserved(database) == 0
+    assert count_reserved(database) == 0
     assert held > Decimal("0.01") > session.ledger.cost > 0
     assert SpendLog(database).today().cost == session.ledger.cost
 
@@ -53,20 +55,20 @@ def test_the_most_is_reserved_while_a_call_is_in_flight(database: Database) -> N
 @pytest.mark.parametrize("status", [400, 429, 500])
 def test_a_rejected_call_costs_nothing(status: int, database: Database) -> None:
     with ScriptedServer(lambda _body: ErrorReply(status, retry_after=0)) as server:
-        session = priced(database)
+        session = make_priced_session(database)
         with Client(server.url, retries=1) as client, suppress(BrimError):
             client.send(session)
     assert len(server.requests) == (1 if status == 400 else 2)
     assert not session.ledger.cost
-    assert not reserved(database)
+    assert not count_reserved(database)
 
 
 def test_a_server_that_cannot_be_reached_costs_nothing(database: Database) -> None:
-    session = priced(database)
+    session = make_priced_session(database)
     with Client("http://127.0.0.1:9/v1", retries=0) as client, suppress(BrimError):
         client.send(session)
     assert not session.ledger.cost
-    assert not reserved(database)
+    assert not count_reserved(database)
 
 
 def test_each_attempt_that_may_have_been_charged_counts(database: Database) -> None:
@@ -74,24 +76,24 @@ def test_each_attempt_that_may_have_been_charged_counts(database: Database) -> N
         ScriptedServer([TextReply("a", cut_after=0), "Well."]) as server,
         Client(server.url, retries=1) as client,
     ):
-        session = priced(database)
+        session = make_priced_session(database)
         client.send(session)
     (row,) = SpendLog(database).by("model")
-    assert (len(server.requests), row.total.calls, reserved(database)) == (2, 2, 0)
+    assert (len(server.requests), row.total.calls, count_reserved(database)) == (2, 2, 0)
     assert session.ledger.cost == row.total.cost > Decimal("0.01")
 
 
 def test_a_capped_reply_cannot_be_longer_than_what_was_reserved(database: Database) -> None:
     with ScriptedServer("Good day.") as server, Client(server.url) as client:
-        client.send(priced(database, "1"))
-        client.send(priced(database))
+        client.send(make_priced_session(database, "1"))
+        client.send(make_priced_session(database))
     assert [request.body.get("max_tokens") for request in server.requests] == [100, None]
 
 
 def test_two_sessions_cannot_share_the_rest_of_a_daily_cap(database: Database) -> None:
     spending = SpendLog(database)
     with ScriptedServer("Good day to you.") as server, Client(server.url) as client:
-        sessions = [priced(database), priced(database, name="two")]
+        sessions = [make_priced_session(database), make_priced_session(database, name="two")]
         for session in sessions:
             session.ledger.daily_cap = DailyCap(Decimal("0.15"), lambda: spending.today().cost)
         with closing(client.stream(sessions[0])), pytest.raises(SpendingCapError):
@@ -104,16 +106,18 @@ def test_the_call_of_a_killed_process_is_presumed(database: Database, tmp_path: 
     log = ConversationStore(database)
     name = log.create(tmp_path, "scripted")
     with ScriptedServer("Good day to you.") as server, Client(server.url) as client:
-        client.stream(priced(database, name=name))  # the process ends before it is read
+        client.stream(
+            make_priced_session(database, name=name)
+        )  # the process ends before it is read
         with closing(Database(tmp_path)) as other:
             presume_abandoned(SpendLog(other), ConversationStore(other))
-            assert reserved(database) == 1, "it still runs"
+            assert count_reserved(database) == 1, "it still runs"
             log.unlock(name)
             presume_abandoned(SpendLog(other), ConversationStore(other))
     (row,) = SpendLog(database).by("model")
-    assert (row.presumed, reserved(database)) == (1, 0)
+    assert (row.presumed, count_reserved(database)) == (1, 0)
     assert row.cost.endswith(", 1 presumed")
-    session = priced(database, name=name)
+    session = make_priced_session(database, name=name)
     assert isinstance(session.ledger.store, SpendAccount)
     session.ledger.store.restore(session.ledger, 0)
     assert session.ledger.cost == row.total.cost

@@ -25,7 +25,7 @@ from brim.providers.server_counter import (
 from brim.providers.text_count import MESSAGE_MARGIN, REQUEST_MARGIN
 from brim.providers.transport import Transport
 from brim.wire.formats import FormatName
-from tests.support.providers.scripted import Handler, Scripted, by_path, in_turn, run, serving
+from tests.support.providers.scripted import Handler, Scripted, by_path, in_turn, run, run_scripted
 
 LLAMA = "/v1/chat/completions/input_tokens"
 FIELDS = st.sampled_from(["input_tokens", "count", "tokens", "tokenize_response", "error"])
@@ -44,7 +44,7 @@ def json_response(status: int, body: Any) -> web.Response:
     return web.Response(status=status, body=text.encode())
 
 
-def counting(
+def run_counter(
     answer: Handler,
     script: Callable[[ServerCounter, Scripted, Clock], Awaitable[None]],
     format: FormatName = "openai",
@@ -55,7 +55,7 @@ def counting(
     async def work() -> None:
         clock = Clock()
         async with (
-            serving(answer) as server,
+            run_scripted(answer) as server,
             Transport(Endpoint(server.url, format, **settings)) as connection,
         ):
             counter = ServerCounter(connection, clock=clock, states=CountStates())
@@ -91,7 +91,7 @@ def test_the_method_that_a_server_supports_is_detected(
         assert (verdict.state, verdict.method) == ("yes", method)
         assert counter.support("another").state == "unknown"
 
-    counting(by_path(paths), script)
+    run_counter(by_path(paths), script)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_only_the_counted_fields_and_the_key_are_sent(
         assert server.asked[0].body == sent
         assert "sk-1" in str(server.asked[0].headers)
 
-    counting(by_path({path: {"input_tokens": 5}}), script, format, key="sk-1")
+    run_counter(by_path({path: {"input_tokens": 5}}), script, format, key="sk-1")
 
 
 def test_vllm_counts_the_generation_prompt_too() -> None:
@@ -136,7 +136,7 @@ def test_vllm_counts_the_generation_prompt_too() -> None:
             "add_special_tokens": False,
         }
 
-    counting(by_path({"/tokenize": {"count": 9}}), script)
+    run_counter(by_path({"/tokenize": {"count": 9}}), script)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_text_is_counted_outside_the_api_prefix(
         assert body["model"] == "m"
         assert text in (body.get("content"), body.get("prompt"))
 
-    counting(by_path(paths), script)
+    run_counter(by_path(paths), script)
 
 
 def test_a_server_that_rejects_plain_text_does_not_support_the_method() -> None:
@@ -176,7 +176,7 @@ def test_a_server_that_rejects_plain_text_does_not_support_the_method() -> None:
         assert await counter.count_text("m", "abc") == 2
         assert len(server.asked) == 3
 
-    counting(answer, script)
+    run_counter(answer, script)
 
 
 def test_empty_text_has_no_tokens_and_sends_nothing() -> None:
@@ -190,7 +190,7 @@ def test_empty_text_has_no_tokens_and_sends_nothing() -> None:
         assert counter.support("m").reason == "counting with the server is disabled"
         assert server.asked == []
 
-    counting(by_path({}), script)
+    run_counter(by_path({}), script)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_an_unsupported_method_is_not_tried_again(answer: web.Response) -> None:
         assert await counter.count(BODY | {"x": 1}) is None
         assert len(server.asked) == before == 5, "each way to count requests, and texts"
 
-    counting(in_turn(answer), script)
+    run_counter(in_turn(answer), script)
 
 
 def test_counters_of_a_process_share_their_states() -> None:
@@ -233,7 +233,7 @@ def test_counters_of_a_process_share_their_states() -> None:
             assert await ServerCounter(connection, states=known).count(BODY) is None
         assert len(server.asked) == 5
 
-    counting(by_path({}), script)
+    run_counter(by_path({}), script)
 
 
 def test_endpoints_and_models_have_separate_states() -> None:
@@ -258,7 +258,7 @@ def test_a_temporary_failure_pauses_counting(status: int) -> None:
             assert len(server.asked) == number
             clock.now += 2
 
-    counting(in_turn(json_response(status, {})), script)
+    run_counter(in_turn(json_response(status, {})), script)
 
 
 def test_a_model_that_was_loading_is_tried_again_soon() -> None:
@@ -268,7 +268,7 @@ def test_a_model_that_was_loading_is_tried_again_soon() -> None:
         assert await counter.count(BODY) == 7
         assert counter.support("m").state == "yes"
 
-    counting(in_turn(json_response(503, {}), json_response(200, {"input_tokens": 7})), script)
+    run_counter(in_turn(json_response(503, {}), json_response(200, {"input_tokens": 7})), script)
 
 
 def test_an_unreachable_server_is_not_marked_as_unsupported() -> None:
@@ -317,7 +317,7 @@ def test_one_failure_does_not_unmark_a_proven_method(
         clock.now += 31
         assert await counter.count(BODY | {"number": 70}) == 7
 
-    counting(answer, script)
+    run_counter(answer, script)
 
 
 def test_the_timeout_grows_with_the_request() -> None:
@@ -326,7 +326,7 @@ def test_the_timeout_grows_with_the_request() -> None:
         return json_response(200, {"tokens": [1] * 100})
 
     async def work() -> None:
-        async with serving(answer) as server, Transport(Endpoint(server.url)) as connection:
+        async with run_scripted(answer) as server, Transport(Endpoint(server.url)) as connection:
             for size, found in ((10, None), (50_000, 100)):
                 counter = ServerCounter(connection, states=CountStates(), timeout=0.0)
                 assert await counter.count_text("m", "x" * size) == found
@@ -364,7 +364,7 @@ def test_a_rejected_request_does_not_affect_others(objection: web.Response) -> N
         assert await counter.count(BODY | {"number": 1}) == 7
         assert counter.support("m").state == "yes"
 
-    counting(answer, script)
+    run_counter(answer, script)
 
 
 def test_a_server_that_rejects_even_the_smallest_request_does_not_count() -> None:
@@ -375,7 +375,7 @@ def test_a_server_that_rejects_even_the_smallest_request_does_not_count() -> Non
         assert await counter.count(BODY | {"x": 1}) is None
         assert len(server.asked) == asked
 
-    counting(in_turn(json_response(400, {"error": {"message": "unknown path"}})), script)
+    run_counter(in_turn(json_response(400, {"error": {"message": "unknown path"}})), script)
 
 
 def count_letters(asked: list[Any], *, batches: bool = True) -> Handler:
@@ -413,7 +413,7 @@ def test_a_request_is_counted_by_its_texts_if_the_server_counts_only_texts(batch
         await counter.count(body)
         assert asked[1:] == ([["one", -1, "more"]] if batches else ["one", "more"])
 
-    counting(count_letters(asked, batches=batches), script)
+    run_counter(count_letters(asked, batches=batches), script)
 
 
 JSON = st.recursive(
@@ -451,7 +451,7 @@ def test_equal_requests_are_counted_once() -> None:
         assert await counter.count(BODY | {"model": "other"}) == 7
         assert len(server.asked) == 3
 
-    counting(answer, script)
+    run_counter(answer, script)
 
 
 def test_a_cancelled_caller_does_not_cancel_the_others() -> None:
@@ -478,7 +478,7 @@ def test_a_cancelled_caller_does_not_cancel_the_others() -> None:
         alone.cancel()
         await asyncio.wait_for(gone.wait(), 2)
 
-    counting(answer, script)
+    run_counter(answer, script)
 
 
 def test_concurrent_requests_share_one_probe() -> None:
@@ -487,7 +487,7 @@ def test_concurrent_requests_share_one_probe() -> None:
         assert set(await asyncio.gather(*map(counter.count, bodies))) == {None}
         assert len(server.asked) == 5
 
-    counting(by_path({}), script)
+    run_counter(by_path({}), script)
 
 
 def test_the_cache_of_counts_is_bounded() -> None:
@@ -496,7 +496,7 @@ def test_the_cache_of_counts_is_bounded() -> None:
         assert await counter.count(BODY) == 7
         assert len(counter._counts) == MAX_COUNTS
 
-    counting(by_path({LLAMA: {"input_tokens": 7}}), script)
+    run_counter(by_path({LLAMA: {"input_tokens": 7}}), script)
 
 
 def test_a_request_that_cannot_be_encoded_is_not_counted() -> None:
@@ -504,7 +504,7 @@ def test_a_request_that_cannot_be_encoded_is_not_counted() -> None:
         assert await counter.count({"model": "m", "messages": {1, 2}}) is None
         assert server.asked == []
 
-    counting(by_path({}), script)
+    run_counter(by_path({}), script)
 
 
 def test_references_to_stored_content_allow_larger_counts() -> None:
@@ -512,7 +512,7 @@ def test_references_to_stored_content_allow_larger_counts() -> None:
         assert await counter.count({"model": "m", "previous_response_id": "r"}) == 200_000
         assert await counter.count({"model": "n", "input": "hi"}) is None
 
-    counting(
+    run_counter(
         by_path({"/v1/responses/input_tokens": {"input_tokens": 200_000}}), script, "responses"
     )
 
@@ -544,7 +544,7 @@ def test_a_rejected_client_key_does_not_pause_counting(status: int) -> None:
         assert await counter.count(BODY, {"x-api-key": "right"}) == 34
         assert len(server.asked) == 3  # what is known is not asked for again
 
-    counting(answer, script, "anthropic")
+    run_counter(answer, script, "anthropic")
 
 
 def test_a_rejected_endpoint_key_pauses_counting() -> None:
@@ -554,7 +554,7 @@ def test_a_rejected_endpoint_key_pauses_counting() -> None:
         assert len(server.asked) == 1
 
     refusal = json_response(401, {"error": {"message": "no"}})
-    counting(in_turn(refusal), script, "anthropic", key="wrong-key")
+    run_counter(in_turn(refusal), script, "anthropic", key="wrong-key")
 
 
 def test_only_the_most_recent_models_are_remembered() -> None:

@@ -10,7 +10,7 @@ from brim.providers import server_info
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_info import ServerInfo, detect_truncation, find_price_basis
 from brim.providers.transport import Transport
-from tests.support.providers.scripted import Scripted, by_path, in_turn, run, serving
+from tests.support.providers.scripted import Scripted, by_path, in_turn, run, run_scripted
 
 
 def models(*rows: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def test_the_window_is_read_where_the_server_reports_it(
 ) -> None:
     async def work() -> None:
         async with (
-            serving(by_path(paths)) as scripted,
+            run_scripted(by_path(paths)) as scripted,
             Transport(Endpoint(scripted.url + "/v1")) as connection,
         ):
             server = ServerInfo(connection)
@@ -129,7 +129,10 @@ def test_the_window_is_read_where_the_server_reports_it(
 def asked_after(seconds: float, answer: Any, paths: list[str]) -> None:
     async def work() -> None:
         now = 0.0
-        async with serving(answer) as scripted, Transport(Endpoint(scripted.url)) as connection:
+        async with (
+            run_scripted(answer) as scripted,
+            Transport(Endpoint(scripted.url)) as connection,
+        ):
             server = ServerInfo(connection, clock=lambda: now)
             await server.window_of("m")
             scripted.asked.clear()
@@ -156,7 +159,7 @@ def test_the_number_of_remembered_windows_is_bounded(monkeypatch: pytest.MonkeyP
 
     async def ask() -> None:
         async with (
-            serving(by_path({"/v1/models": LLAMA})) as away,
+            run_scripted(by_path({"/v1/models": LLAMA})) as away,
             Transport(Endpoint(away.url)) as connection,
         ):
             server = ServerInfo(connection)
@@ -181,7 +184,10 @@ def test_the_model_name_is_sent_if_a_server_has_several() -> None:
         return web.json_response({"default_generation_settings": {"n_ctx": size}})
 
     async def work() -> None:
-        async with serving(answer) as scripted, Transport(Endpoint(scripted.url)) as connection:
+        async with (
+            run_scripted(answer) as scripted,
+            Transport(Endpoint(scripted.url)) as connection,
+        ):
             server = ServerInfo(connection)
             assert (await server.window_of("a/1")).tokens == 100
             assert (await server.window_of("b")).tokens == 200
@@ -219,7 +225,7 @@ def test_hosts_without_windows_are_not_queried(kind: str) -> None:
 def test_the_key_is_sent() -> None:
     async def work() -> Scripted:
         async with (
-            serving(in_turn(web.json_response({}))) as scripted,
+            run_scripted(in_turn(web.json_response({}))) as scripted,
             Transport(Endpoint(scripted.url, key="sk-1")) as connection,
         ):
             await ServerInfo(connection).window_of("m")

@@ -15,7 +15,7 @@ import pytest
 from brim.providers.sync import Portal
 
 
-async def added(one: int, two: int) -> int:
+async def add(one: int, two: int) -> int:
     await asyncio.sleep(0)
     return one + two
 
@@ -38,17 +38,17 @@ def test_run_returns_the_result_or_raises_the_error() -> None:
         raise KeyError("x")
 
     with Portal() as portal:
-        assert portal.run(added(1, 2)) == 3
+        assert portal.run(add(1, 2)) == 3
         with pytest.raises(KeyError, match="x"):
             portal.run(failing())
-        assert portal.run(added(3, 4)) == 7
+        assert portal.run(add(3, 4)) == 7
         assert len(portals()) == 1
     assert portals() == []
 
 
 def test_it_works_inside_a_running_loop() -> None:
     async def work(portal: Portal) -> int:
-        return portal.run(added(1, 2))
+        return portal.run(add(1, 2))
 
     with Portal() as portal:
         assert asyncio.run(work(portal)) == 3
@@ -58,7 +58,7 @@ def test_a_coroutine_cannot_call_its_own_portal() -> None:
     with Portal() as portal:
 
         async def inside() -> int:
-            return portal.run(added(1, 2))
+            return portal.run(add(1, 2))
 
         with pytest.raises(RuntimeError, match="Use await"):
             portal.run(inside())
@@ -68,7 +68,7 @@ def test_several_threads_share_a_portal() -> None:
     results: list[int] = []
     with Portal() as portal:
         threads = [
-            threading.Thread(target=lambda n=n: results.append(portal.run(added(n, n))))
+            threading.Thread(target=lambda n=n: results.append(portal.run(add(n, n))))
             for n in range(20)
         ]
         for thread in threads:
@@ -119,13 +119,13 @@ def test_closing_cancels_tasks_and_a_later_use_starts_a_new_thread() -> None:
     assert ended.is_set()
     thread.join(5)
     portal.close()
-    assert portal.run(added(1, 1)) == 2
+    assert portal.run(add(1, 1)) == 2
     portal.close()
 
 
 def test_a_garbage_collected_portal_ends_its_thread() -> None:
     portal = Portal()
-    assert portal.run(added(1, 1)) == 2
+    assert portal.run(add(1, 1)) == 2
     del portal
     gc.collect()
     assert portals() == []
@@ -166,20 +166,20 @@ def test_ctrl_c_cancels_the_task_and_keeps_the_portal() -> None:
 
 
 def _in_child(portal: Portal) -> None:
-    os._exit(0 if portal.run(added(1, 2)) == 3 else 1)
+    os._exit(0 if portal.run(add(1, 2)) == 3 else 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_gets_its_own_thread() -> None:
     with Portal() as portal:
-        assert portal.run(added(1, 2)) == 3
+        assert portal.run(add(1, 2)) == 3
         child = multiprocessing.get_context("fork").Process(target=_in_child, args=(portal,))
         child.start()
         child.join(20)
         assert child.exitcode == 0
         child.close()
-        assert portal.run(added(1, 2)) == 3
+        assert portal.run(add(1, 2)) == 3
 
 
 def test_an_interrupt_while_a_task_starts_cancels_it(monkeypatch: pytest.MonkeyPatch) -> None:

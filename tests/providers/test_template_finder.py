@@ -19,7 +19,7 @@ from brim.storage.calibration_store import CalibrationStore
 from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
 from brim.wire.template_rules import PERMISSIVE, list_changes
 from tests.support.fixtures import LlamaWith
-from tests.support.providers.scripted import run, serving
+from tests.support.providers.scripted import run, run_scripted
 from tests.support.wire.strict_templates import CHATML, GEMMA, MISTRAL, NEMO, PHI, R1
 
 OPTIONS: dict[str, Any] = {"max_tokens": 1, "temperature": 0}
@@ -203,7 +203,7 @@ class StrictServer:
 def send_to(server: StrictServer, store: CalibrationStore, chat: brim.Session) -> None:
     async def work() -> None:
         async with (
-            serving(server.answer) as scripted,
+            run_scripted(server.answer) as scripted,
             brim.AsyncClient(scripted.url, calibration_store=store, retries=0) as client,
         ):
             await client.send(chat)
@@ -244,7 +244,7 @@ def test_a_verdict_that_no_longer_holds_is_replaced_after_a_rejection(
 
     async def work() -> None:
         async with (
-            serving(server.answer) as scripted,
+            run_scripted(server.answer) as scripted,
             brim.AsyncClient(scripted.url, calibration_store=saved, retries=0) as client,
         ):
             saved.save(client.endpoint.url, "my-local-model", {"template": free})
@@ -262,7 +262,7 @@ def test_summaries_are_requested_in_the_shape_that_the_template_accepts(
 
     async def work() -> None:
         async with (
-            serving(server.answer) as scripted,
+            run_scripted(server.answer) as scripted,
             brim.AsyncClient(scripted.url, calibration_store=saved, retries=0) as client,
         ):
             await client.prepare(chat)

@@ -33,7 +33,7 @@ from brim.providers.errors import parse_retry_after
 from brim.providers.http_connection import SendState
 from brim.providers.network import create_ssl_context
 from brim.providers.transport import Transport
-from tests.support.providers.scripted import Naps, by_path, in_turn, run, serving, speaking
+from tests.support.providers.scripted import Naps, by_path, in_turn, run, run_raw, run_scripted
 
 CHAT = "/v1/chat/completions"
 TOO_LONG = {
@@ -56,11 +56,11 @@ def reply(status: int, body: Any = None, **headers: str) -> web.Response:
     )
 
 
-def posted(*answers: web.Response, naps: Naps | None = None, **settings: Any) -> tuple[Any, int]:
+def post_once(*answers: web.Response, naps: Naps | None = None, **settings: Any) -> tuple[Any, int]:
     """Return the result or error of a POST, and the number of requests."""
 
     async def work() -> tuple[Any, int]:
-        async with serving(in_turn(*answers)) as server:
+        async with run_scripted(in_turn(*answers)) as server:
             asking = Transport(Endpoint(server.url, **settings), sleep=naps or Naps())
             async with asking:
                 try:
@@ -71,7 +71,7 @@ def posted(*answers: web.Response, naps: Naps | None = None, **settings: Any) ->
     return run(work())
 
 
-def streamed(*events: Any, status: int = 200, **settings: Any) -> list[Any]:
+def read_stream(*events: Any, status: int = 200, **settings: Any) -> list[Any]:
     """Return the events of a stream, and the error that ends it last."""
     text = "".join(
         f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n" for event in events
@@ -83,13 +83,13 @@ def streamed(*events: Any, status: int = 200, **settings: Any) -> list[Any]:
 
 def events_of(answer: web.Response, **settings: Any) -> list[Any]:
     async def work() -> list[Any]:
-        async with serving(in_turn(answer)) as server:
-            return await listened(Transport(Endpoint(server.url, **settings), sleep=Naps()))
+        async with run_scripted(in_turn(answer)) as server:
+            return await collect_events(Transport(Endpoint(server.url, **settings), sleep=Naps()))
 
     return run(work())
 
 
-async def listened(asking: Transport) -> list[Any]:
+async def collect_events(asking: Transport) -> list[Any]:
     found: list[Any] = []
     async with asking:
         try:
@@ -102,7 +102,7 @@ async def listened(asking: Transport) -> list[Any]:
 
 def test_a_request_is_sent_as_json_with_the_key() -> None:
     async def work() -> None:
-        async with serving(by_path({CHAT: {"id": 1}})) as server:
+        async with run_scripted(by_path({CHAT: {"id": 1}})) as server:
             endpoint = Endpoint(server.url + "/v1/", key="sk-1", headers={"x-team": "a"})
             async with Transport(endpoint) as asking:
                 assert await asking.post(endpoint.chat_path, {"text": "ü\ud83d"}) == {"id": 1}
@@ -119,7 +119,7 @@ def test_a_request_is_sent_as_json_with_the_key() -> None:
 
 def test_a_closed_transport_reopens_at_the_next_request() -> None:
     async def work() -> None:
-        async with serving(by_path({"/x": [1]})) as server:
+        async with run_scripted(by_path({"/x": [1]})) as server:
             asking = Transport(Endpoint(server.url))
             for _ in range(2):
                 assert await asking.get("/x") == [1]
@@ -167,7 +167,7 @@ def test_a_closed_transport_reopens_at_the_next_request() -> None:
 def test_permanent_errors_are_not_retried(
     answer: web.Response, kind: type[ProviderError], words: str
 ) -> None:
-    error, requests = posted(answer, key="sk-long-secret")
+    error, requests = post_once(answer, key="sk-long-secret")
     assert type(error) is kind
     assert requests == 1
     assert error.args
@@ -181,20 +181,20 @@ def test_permanent_errors_are_not_retried(
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
 def test_temporary_errors_are_retried(status: int) -> None:
     naps = Naps()
-    answer, requests = posted(reply(status), reply(status), reply(200, {"id": 1}), naps=naps)
+    answer, requests = post_once(reply(status), reply(status), reply(200, {"id": 1}), naps=naps)
     assert (answer, requests) == ({"id": 1}, 3)
     assert 0.37 <= naps.taken[0] <= 0.63 <= naps.taken[1] <= 1.26
 
 
 def test_the_number_of_retries_is_limited() -> None:
-    error, requests = posted(reply(503), retries=1)
+    error, requests = post_once(reply(503), retries=1)
     assert (error.status, requests) == (503, 2)
-    assert posted(reply(503), retries=0)[1] == 1
+    assert post_once(reply(503), retries=0)[1] == 1
 
 
 def test_retry_after_is_respected() -> None:
     naps = Naps()
-    assert posted(reply(429, retry_after="7"), reply(200, {"id": 1}), naps=naps)[0] == {"id": 1}
+    assert post_once(reply(429, retry_after="7"), reply(200, {"id": 1}), naps=naps)[0] == {"id": 1}
     assert naps.taken == [7.0]
 
 
@@ -222,19 +222,19 @@ def test_retry_after_may_be_a_date() -> None:
 
 
 def test_the_key_is_removed_from_error_bodies() -> None:
-    error, _ = posted(
+    error, _ = post_once(
         reply(401, {"error": {"message": "bad key sk-long-secret"}}), key="sk-long-secret"
     )
     assert "sk-long" not in f"{error} {error!r} {error.body} {error.args}"
 
 
 def test_errors_can_be_pickled() -> None:
-    error, _ = posted(reply(400, TOO_LONG))
+    error, _ = post_once(reply(400, TOO_LONG))
     copy = pickle.loads(pickle.dumps(error))
     assert str(copy) == str(error)
     assert copy.overflow == error.overflow
     assert (copy.overflow.limit, copy.overflow.sent, copy.status) == (256, 300, 400)
-    other, _ = posted(reply(404))
+    other, _ = post_once(reply(404))
     assert pickle.loads(pickle.dumps(other)).status == 404
 
 
@@ -243,7 +243,7 @@ def test_an_endless_response_is_rejected() -> None:
 
     async def work() -> None:
         async with (
-            speaking(chain([begun], repeat(b"x" * 2**20)), pause=0) as server,
+            run_raw(chain([begun], repeat(b"x" * 2**20)), pause=0) as server,
             Transport(Endpoint(server.url), sleep=Naps()) as asking,
         ):
             with pytest.raises(ProviderError, match="more than 67,108,864 bytes"):
@@ -273,7 +273,7 @@ def test_a_connection_that_breaks_before_the_response_is_retried() -> None:
 
     async def work() -> None:
         async with (
-            speaking([], [whole[:-3]], [whole]) as server,
+            run_raw([], [whole[:-3]], [whole]) as server,
             Transport(Endpoint(server.url), sleep=Naps()) as asking,
         ):
             assert await asking.post(CHAT, {}) == {"id": 1}
@@ -299,7 +299,7 @@ class Lines:
 
 
 @asynccontextmanager
-async def keeping(breaking: Breaking, lines: int = 1) -> AsyncIterator[Lines]:
+async def run_breaking(breaking: Breaking, lines: int = 1) -> AsyncIterator[Lines]:
     """A server that answers the first request of a connection, and breaks at the second.
 
     The first ones wait for each other, so that there are so many connections.
@@ -344,7 +344,7 @@ def test_stale_connections_do_not_count_as_attempts(
     monkeypatch.setattr("brim.providers.http_connection.STALE_SECONDS", 60.0)
 
     async def work() -> tuple[int, int]:
-        async with keeping(at_once, lines) as server:
+        async with run_breaking(at_once, lines) as server:
             async with Transport(Endpoint(server.url, retries=0)) as asking:
                 await asyncio.gather(*(asking.post(CHAT, {}) for _ in range(lines)))
                 assert await asking.post(CHAT, {}) == {"id": 1}
@@ -372,7 +372,7 @@ def test_a_request_that_a_server_may_have_processed_is_not_sent_again(
 
     async def work() -> tuple[int, int]:
         sending = SendState()
-        async with keeping(breaking, 3) as server:
+        async with run_breaking(breaking, 3) as server:
             async with Transport(Endpoint(server.url, retries=0)) as asking:
                 await asyncio.gather(*(asking.post(CHAT, {}) for _ in range(3)))
                 with pytest.raises(ConnectionFailedError, match="broke before the response"):
@@ -400,7 +400,7 @@ def test_only_trusted_certificates_are_accepted(
     context.load_cert_chain(certificate)
 
     async def work() -> None:
-        async with serving(in_turn(reply(200, {"id": 1})), ssl=context) as server:
+        async with run_scripted(in_turn(reply(200, {"id": 1})), ssl=context) as server:
             naps = Naps()
             async with Transport(Endpoint(server.url), sleep=naps) as asking:
                 with pytest.raises(ConnectionFailedError, match=r"not trusted.*SSL_CERT_FILE"):
@@ -440,7 +440,7 @@ def silent(seconds: float) -> Callable[[web.Request], Any]:
 @pytest.mark.parametrize("whole", [None, 0.3])
 def test_a_timeout_is_not_retried(whole: float | None) -> None:
     async def work() -> None:
-        async with serving(silent(5)) as server:
+        async with run_scripted(silent(5)) as server:
             endpoint = Endpoint(server.url, timeout=5 if whole else 0.3)
             async with Transport(endpoint, sleep=Naps()) as asking:
                 with pytest.raises(ProviderTimeoutError, match=r"did not respond within 0\.3 s"):
@@ -455,7 +455,7 @@ def test_a_proxy_gets_its_password_and_the_key_only_if_necessary(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> bytes:
-        async with speaking([b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"]) as proxy:
+        async with run_raw([b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"]) as proxy:
             login = proxy.url.replace("http://", "http://me:word@")
             monkeypatch.setenv(f"{scheme}_proxy", login)
             monkeypatch.setenv("no_proxy", "")
@@ -479,8 +479,8 @@ WORD = {"choices": [{"delta": {"content": "ü"}}]}
 
 
 def test_a_stream_yields_its_events_until_done() -> None:
-    assert streamed(HELLO, WORD, WORD, "[DONE]", WORD) == [HELLO, WORD, WORD]
-    assert streamed(HELLO) == [HELLO]
+    assert read_stream(HELLO, WORD, WORD, "[DONE]", WORD) == [HELLO, WORD, WORD]
+    assert read_stream(HELLO) == [HELLO]
 
 
 def test_a_stream_may_arrive_in_any_chunks() -> None:
@@ -488,8 +488,8 @@ def test_a_stream_may_arrive_in_any_chunks() -> None:
     raw = ': hi\r\n\r\nevent: x\r\ndata: {\r\ndata: "a":"ü"}\r\n\r\ndata: {"b":1}'.encode()
 
     async def work() -> None:
-        async with speaking([head, *(bytes([byte]) for byte in raw)]) as server:
-            assert await listened(Transport(Endpoint(server.url))) == [{"a": "ü"}, {"b": 1}]
+        async with run_raw([head, *(bytes([byte]) for byte in raw)]) as server:
+            assert await collect_events(Transport(Endpoint(server.url))) == [{"a": "ü"}, {"b": 1}]
 
     run(work())
 
@@ -507,7 +507,7 @@ def test_a_connection_is_reused_after_a_stream() -> None:
         return response
 
     async def work() -> None:
-        async with serving(answer) as server, Transport(Endpoint(server.url)) as asking:
+        async with run_scripted(answer) as server, Transport(Endpoint(server.url)) as asking:
             for _ in range(3):
                 assert [event async for event in asking.stream(CHAT, {})] == [{"a": 1}]
 
@@ -537,20 +537,20 @@ def test_a_connection_is_reused_after_a_stream() -> None:
     ],
 )  # fmt: skip
 def test_a_context_length_error_is_raised_before_any_event(events: list[Any]) -> None:
-    (error,) = streamed(*events)
+    (error,) = read_stream(*events)
     assert type(error) is ContextLengthError
 
 
 def test_a_context_length_status_is_raised_before_any_event() -> None:
-    (error,) = streamed(status=400) and events_of(reply(400, TOO_LONG))
+    (error,) = read_stream(status=400) and events_of(reply(400, TOO_LONG))
     assert type(error) is ContextLengthError
     assert error.overflow.limit == 256
 
 
 def test_other_errors_inside_a_stream_are_events() -> None:
     busy = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    assert streamed(busy) == [busy]
-    assert streamed(HELLO, WORD, TOO_LONG) == [HELLO, WORD, TOO_LONG]
+    assert read_stream(busy) == [busy]
+    assert read_stream(HELLO, WORD, TOO_LONG) == [HELLO, WORD, TOO_LONG]
     text = 'event: error\ndata: {"message": "gone"}\n\n'
     assert events_of(web.Response(text=text)) == [{"type": "error", "error": {"message": "gone"}}]
     assert events_of(web.Response(text='error: {"code":500,"message":"gone"}\n\n')) == [
@@ -592,8 +592,8 @@ def test_a_stream_is_retried_only_before_its_first_event() -> None:
     busy = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
 
     async def work() -> None:
-        async with speaking([], [busy], [head, chunk]) as server:
-            *events, error = await listened(Transport(Endpoint(server.url), sleep=Naps()))
+        async with run_raw([], [busy], [head, chunk]) as server:
+            *events, error = await collect_events(Transport(Endpoint(server.url), sleep=Naps()))
         assert type(error) is ConnectionFailedError
         assert [event["choices"][0]["delta"]["content"] for event in events] == ["a"]
 
@@ -609,8 +609,8 @@ def test_a_stalled_stream_times_out() -> None:
         return response
 
     async def work() -> None:
-        async with serving(answer) as server:
-            events = await listened(Transport(Endpoint(server.url, timeout=0.1)))
+        async with run_scripted(answer) as server:
+            events = await collect_events(Transport(Endpoint(server.url, timeout=0.1)))
         assert events[0] == WORD
         assert type(events[1]) is ProviderTimeoutError
 
@@ -638,7 +638,7 @@ def test_disconnecting_reaches_the_server_immediately(way: str) -> None:
             begun.set()
 
     async def work() -> None:
-        async with serving(answer) as server, Transport(Endpoint(server.url)) as asking:
+        async with run_scripted(answer) as server, Transport(Endpoint(server.url)) as asking:
             if way == "close":
                 async with aclosing(asking.stream(CHAT, {})) as events:
                     await anext(events)
@@ -664,7 +664,7 @@ def test_nothing_is_sent_before_the_hook_has_run() -> None:
     async def work() -> list[int]:
         seen: list[int] = []
         async with (
-            serving(in_turn(reply(200, {}))) as server,
+            run_scripted(in_turn(reply(200, {}))) as server,
             Transport(Endpoint(server.url)) as asking,
         ):
 
@@ -687,7 +687,7 @@ def test_nothing_is_sent_before_the_hook_has_run() -> None:
 def test_an_error_of_the_hook_is_raised_and_nothing_is_sent(error: Exception) -> None:
     async def work() -> tuple[int, bool]:
         async with (
-            serving(in_turn(reply(200, {}))) as server,
+            run_scripted(in_turn(reply(200, {}))) as server,
             Transport(Endpoint(server.url)) as asking,
         ):
 

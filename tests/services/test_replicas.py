@@ -172,7 +172,7 @@ async def test_stopping_a_gateway_loses_no_request(team: Team) -> None:
     secrets = {"roomy": team.secrets["roomy"]}
     async with Load(team.address, team.gateways, secrets, clients=8) as load:
         for each in team.gateways:
-            await stopped(each, team)
+            await stop_replica(each, team)
             await started_again(each, load)
     assert {each.end for each in load.asked} == {"whole"}
     bill, rows = await team.bill(), await team.rows_at_rest()
@@ -181,7 +181,7 @@ async def test_stopping_a_gateway_loses_no_request(team: Team) -> None:
     assert {row.state for row in rows} == {"settled"}
 
 
-async def stopped(gateway: Replica, team: Team) -> None:
+async def stop_replica(gateway: Replica, team: Team) -> None:
     """Stop it while requests run, like an upgrade."""
     await team.until_busy(gateway)
     assert await asyncio.to_thread(gateway.stop) == 0

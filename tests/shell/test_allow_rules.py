@@ -183,7 +183,7 @@ def test_in_doubt_a_rule_allows_nothing(command: str) -> None:
         ("gcc-12 x.c", "gcc-12"),
     ],
 )
-def test_what_always_would_stand_for(command: str, prefix: str) -> None:
+def test_the_prefix_that_always_allows(command: str, prefix: str) -> None:
     assert suggest_prefix(command) == prefix
     assert AllowRules().with_command(prefix).allows_command(command)
 
@@ -349,12 +349,12 @@ def test_rules_last() -> None:
         {"commands": [], "tools": [["a", 1]]},
     ],
 )
-def test_what_are_no_rules_is_refused(data: object) -> None:
+def test_invalid_rules_are_rejected(data: object) -> None:
     with pytest.raises(InputError):
         AllowRules.from_dict(data)
 
 
 @pytest.mark.parametrize("prefix", ["", "  ", "\n"])
-def test_a_rule_for_everything_is_refused(prefix: str) -> None:
+def test_a_rule_for_everything_is_rejected(prefix: str) -> None:
     with pytest.raises(InputError, match="first words"):
         AllowRules().with_command(prefix)

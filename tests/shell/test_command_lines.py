@@ -57,8 +57,8 @@ lines = st.text(alphabet="CMD: ls$`'\"\t\r\x0b é", max_size=12)
 @given(st.lists(lines, max_size=8))
 def test_every_proposed_command_is_a_line_of_the_reply(answer: list[str]) -> None:
     found = list(find_proposed_commands("\n".join(answer)))
-    said = [line[len(PREFIX) :].strip() for line in answer if line[: len(PREFIX)] == PREFIX]
-    wanted = [command for command in said if command]
+    marked_lines = [line[len(PREFIX) :].strip() for line in answer if line[: len(PREFIX)] == PREFIX]
+    wanted = [command for command in marked_lines if command]
     assert [c for n, c in enumerate(wanted) if n == 0 or wanted[n - 1] != c] == found
 
 

@@ -53,7 +53,7 @@ def completer(folder: Path) -> ShellCompleter:
     )
 
 
-def offered(completer: ShellCompleter, text: str, behind: str = "") -> list[str]:
+def list_completions(completer: ShellCompleter, text: str, behind: str = "") -> list[str]:
     """Return the line up to the cursor for each completion."""
     document = Document(text + behind, cursor_position=len(text))
     return [
@@ -83,7 +83,7 @@ def offered(completer: ShellCompleter, text: str, behind: str = "") -> list[str]
 def test_meta_commands_are_completed(
     completer: ShellCompleter, text: str, expected: list[str]
 ) -> None:
-    assert offered(completer, text) == expected
+    assert list_completions(completer, text) == expected
 
 
 def test_meta_commands_are_completed_with_their_help(completer: ShellCompleter) -> None:
@@ -113,7 +113,7 @@ def test_meta_commands_are_completed_with_their_help(completer: ShellCompleter) 
     ],
 )
 def test_commands(completer: ShellCompleter, text: str, expected: list[str]) -> None:
-    assert offered(completer, text) == expected
+    assert list_completions(completer, text) == expected
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_commands(completer: ShellCompleter, text: str, expected: list[str]) -> 
     ],
 )
 def test_files_of_commands(completer: ShellCompleter, text: str, expected: list[str]) -> None:
-    assert offered(completer, text) == expected
+    assert list_completions(completer, text) == expected
 
 
 def test_hidden_files_are_not_completed(completer: ShellCompleter) -> None:
@@ -185,21 +185,21 @@ def test_hidden_files_are_not_completed(completer: ShellCompleter) -> None:
     ],
 )
 def test_files_of_sentences(completer: ShellCompleter, text: str, expected: list[str]) -> None:
-    assert offered(completer, text) == expected
+    assert list_completions(completer, text) == expected
 
 
 def test_a_slash_is_completed_as_root_and_as_prefix(
     completer: ShellCompleter, folder: Path
 ) -> None:
     top = "/" + folder.parts[1]
-    assert f"{top}/" in offered(completer, top)
-    assert {"/model", f"{top}/"} <= set(offered(completer, "/"))
-    assert f"ls {folder}/notes.txt" in offered(completer, f"ls {folder}/n")
+    assert f"{top}/" in list_completions(completer, top)
+    assert {"/model", f"{top}/"} <= set(list_completions(completer, "/"))
+    assert f"ls {folder}/notes.txt" in list_completions(completer, f"ls {folder}/n")
 
 
 def test_text_after_the_cursor_changes_nothing(completer: ShellCompleter) -> None:
-    assert offered(completer, "cat no", behind=" | sort") == ["cat notes.txt"]
-    assert offered(completer, ":mo", behind=" fast") == [":model", ":models"]
+    assert list_completions(completer, "cat no", behind=" | sort") == ["cat notes.txt"]
+    assert list_completions(completer, ":mo", behind=" fast") == [":model", ":models"]
 
 
 def test_unprintable_names_are_not_completed(folder: Path) -> None:

@@ -67,17 +67,17 @@ def recipes(draw: st.DrawFn) -> Recipe:
     facts = [Fact("fact", text(9, number)) for number in range(draw(st.integers(0, 2)))]
     project = draw(st.sampled_from((None, text(30, 7))))
     goal = draw(st.sampled_from((None, None, None, "Reach it.")))
-    done: list[Step] = [partial(prepared, facts=facts, project=project, goal=goal)]
+    done: list[Step] = [partial(prepare, facts=facts, project=project, goal=goal)]
     for message in draw(histories(faults=False, marks=False)):
-        done.append(partial(appended, message=message))
+        done.append(partial(append_turn, message=message))
         if draw(st.integers(0, 5)) == 0:
-            done.append(partial(answered, tokens=draw(st.integers(1, 5_000))))
+            done.append(partial(answer_request, tokens=draw(st.integers(1, 5_000))))
     if draw(st.booleans()):
         done.append(lambda session: session.add_output(text(30)))
     return given, done
 
 
-def made(recipe: Recipe, look: bool = False) -> Session:
+def make_session(recipe: Recipe, look: bool = False) -> Session:
     given, done = recipe
     session = Session(**given)
     for step in done:
@@ -88,21 +88,21 @@ def made(recipe: Recipe, look: bool = False) -> Session:
 
 
 def sessions() -> st.SearchStrategy[Session]:
-    return recipes().map(made)
+    return recipes().map(make_session)
 
 
-def prepared(session: Session, *, facts: list[Fact], project: str | None, goal: str | None) -> None:
+def prepare(session: Session, *, facts: list[Fact], project: str | None, goal: str | None) -> None:
     prompt = get_driver(session).prompt
     prompt.blocks = {"background": format_facts(facts), "project": project or ""}
     prompt.instructions = build_goal_instructions(goal) if goal else None
 
 
-def appended(session: Session, *, message: dict[str, Any]) -> None:
+def append_turn(session: Session, *, message: dict[str, Any]) -> None:
     with suppress(InputError):
         session.append(message)
 
 
-def answered(session: Session, *, tokens: int) -> None:
+def answer_request(session: Session, *, tokens: int) -> None:
     """Send a request whose reply reports its usage."""
     usage = {"prompt_tokens": tokens, "completion_tokens": 3}
     choice = {"message": {"role": "assistant", "content": "So it is."}}
@@ -124,10 +124,10 @@ def test_the_rows_add_up_to_the_window(session: Session) -> None:
 
 @given(recipes())
 def test_building_a_report_changes_nothing(recipe: Recipe) -> None:
-    assert sent(made(recipe, look=True)) == sent(made(recipe))
+    assert send_request(make_session(recipe, look=True)) == send_request(make_session(recipe))
 
 
-def sent(session: Session) -> object:
+def send_request(session: Session) -> object:
     try:
         return dict(session.request())
     except BrimError as error:
@@ -206,8 +206,8 @@ def test_trimmed_turns_are_not_in_the_rows() -> None:
     assert found.used == request.plan.tokens
     assert found.trimmed.tokens == request.plan.before - request.plan.tokens
     assert build_report(session) == found
-    assert "trimmed: " in drawn(found)
-    assert ":recall N brings one back" in drawn(found)
+    assert "trimmed: " in draw_report(found)
+    assert ":recall N brings one back" in draw_report(found)
 
 
 def test_after_a_compaction_the_report_shows_the_rest() -> None:
@@ -226,7 +226,7 @@ def test_without_trimming_the_report_shows_the_excess() -> None:
     found = build_report(session)
     assert found.over == found.used - 800 > 0
     assert rows(found)["free"] == 0
-    assert f"over by {found.over:,} tokens: it cannot be sent" in drawn(found)
+    assert f"over by {found.over:,} tokens: it cannot be sent" in draw_report(found)
 
 
 def test_waiting_output_can_cause_a_trim() -> None:
@@ -235,7 +235,7 @@ def test_waiting_output_can_cause_a_trim() -> None:
         session.add_output(text(40, number))
     found = build_report(session)
     assert found.can_be_sent
-    assert f"over by {found.over:,} tokens: the next request will be trimmed" in drawn(found)
+    assert f"over by {found.over:,} tokens: the next request will be trimmed" in draw_report(found)
 
 
 def test_turns_have_the_numbers_that_recall_takes() -> None:
@@ -275,19 +275,19 @@ def test_an_input_limit_below_the_window_has_its_own_row() -> None:
 
 def test_the_source_of_the_window_is_shown() -> None:
     assert build_report(Session("x", window=100)).window_from == "the configuration"
-    assert "window: the configuration" in drawn(build_report(Session("x", window=4_096)))
+    assert "window: the configuration" in draw_report(build_report(Session("x", window=4_096)))
     with pytest.raises(BudgetError, match="context window of x is unknown"):
         build_report(Session("x"))
 
 
-def drawn(found: ContextReport, width: int = 80, **settings: Any) -> str:
+def draw_report(found: ContextReport, width: int = 80, **settings: Any) -> str:
     file = io.StringIO()
     Console(file=file, width=width, height=50, **settings).print(ContextView(found))
     return file.getvalue()
 
 
 def test_the_report_is_rendered_as_text() -> None:
-    lines = drawn(
+    lines = draw_report(
         build_report(full(), tool_servers={"files": [tool("read"), tool("write")]})
     ).splitlines()
     assert lines[0].startswith("gpt-4o · ~")
@@ -307,14 +307,14 @@ def test_it_is_never_wider_than_the_screen(session: Session, width: int, kind: s
         "none": {"force_terminal": True, "no_color": True, "color_system": "standard"},
         "dumb": {"force_terminal": True, "_environ": {"TERM": "dumb"}},
     }
-    written = drawn(build_report(session), width, **given[kind])
+    written = draw_report(build_report(session), width, **given[kind])
     for line in re.sub(r"\x1b\[[0-9;]*m", "", written).splitlines():
         assert cell_len(line) <= width
     assert written.isascii() or kind != "dumb"
 
 
 def test_without_colors_each_part_has_its_own_fill() -> None:
-    lines = drawn(build_report(full())).splitlines()
+    lines = draw_report(build_report(full())).splitlines()
     fills = [line[0] for line in lines[8:-1]]
     assert len(set(fills)) == len(fills)
     assert set(lines[4]) == set(fills)

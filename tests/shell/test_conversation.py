@@ -69,7 +69,7 @@ def test_the_last_conversation_that_is_not_open_elsewhere_is_resumed(
             find_saved(other, "", Path("/"))
 
 
-def said(conversation: SavedConversation) -> list[Any]:
+def list_contents(conversation: SavedConversation) -> list[Any]:
     return [turn["content"] for turn in conversation.session.history]
 
 
@@ -84,7 +84,7 @@ def test_a_resumed_conversation_is_the_same(log: ConversationStore) -> None:
     assert get_driver(second.session).joined_outputs == "$ pwd\n/"
     second.add_message("and now?")
     answer(second, "the root")
-    assert said(again(second)) == ["what is that?", "a file", "and now?", "the root"]
+    assert list_contents(again(second)) == ["what is that?", "a file", "and now?", "the root"]
 
 
 def test_a_resumed_long_conversation_sends_the_same_request(log: ConversationStore) -> None:
@@ -102,7 +102,7 @@ def test_a_resumed_long_conversation_sends_the_same_request(log: ConversationSto
 def test_a_message_without_a_reply_is_resumed(log: ConversationStore) -> None:
     first = begun(log)
     first.add_message("why?")
-    assert said(again(first)) == ["why?"]
+    assert list_contents(again(first)) == ["why?"]
 
 
 def test_an_interrupted_reply_is_kept(log: ConversationStore) -> None:
@@ -115,7 +115,7 @@ def test_an_interrupted_reply_is_kept(log: ConversationStore) -> None:
         "content": "Because it",
         INCOMPLETE: True,
     }
-    assert said(again(second)) == ["why?", "Because it"]
+    assert list_contents(again(second)) == ["why?", "Because it"]
     second.add_message("go on")
     assert INCOMPLETE not in json.dumps(dict(second.session.request()))
 
@@ -143,7 +143,7 @@ def test_output_of_a_removed_exchange_waits_again(log: ConversationStore) -> Non
     first.add_output("$ pwd\n/")
     first.rewind(first.last_exchange())
     for conversation in (first, again(first)):
-        assert said(conversation) == ["one", "two"]
+        assert list_contents(conversation) == ["one", "two"]
         assert get_driver(conversation.session).joined_outputs == "$ ls\nfile\n\n$ pwd\n/"
 
 
@@ -158,7 +158,7 @@ def test_the_store_keeps_removed_turns(log: ConversationStore) -> None:
     answer(first, "two")
     first.rewind(0)
     assert [event.kind for event in log.events(first.name)] == ["turn", "turn", "rewind"]
-    assert said(again(first)) == []
+    assert list_contents(again(first)) == []
 
 
 def test_a_new_conversation_keeps_the_old_one(log: ConversationStore) -> None:
@@ -167,11 +167,11 @@ def test_a_new_conversation_keeps_the_old_one(log: ConversationStore) -> None:
     answer(first, "two")
     old = first.name
     first.start_new(log.create(Path("/"), "fast"))
-    assert said(first) == []
+    assert list_contents(first) == []
     assert first.session.ledger.total.calls == 1
     first.add_message("three")
-    assert said(again(first)) == ["three"]
-    assert said(resume_conversation(log, old, session)) == ["one", "two"]
+    assert list_contents(again(first)) == ["three"]
+    assert list_contents(resume_conversation(log, old, session)) == ["one", "two"]
 
 
 def test_removed_turns_can_be_restored(log: ConversationStore) -> None:
@@ -183,7 +183,7 @@ def test_removed_turns_can_be_restored(log: ConversationStore) -> None:
     waiting = get_driver(first.session).outputs
     first.restore(first.rewind(0), waiting)
     for conversation in (first, again(first)):
-        assert said(conversation) == ["one", "two"]
+        assert list_contents(conversation) == ["one", "two"]
         assert get_driver(conversation.session).joined_outputs == "$ pwd\n/"
 
 
@@ -193,7 +193,7 @@ def test_an_interrupted_write_duplicates_nothing(log: ConversationStore) -> None
     answer(first, "two")
     first.saved_turns = 1  # as if interrupted right after the write
     first.add_message("three")
-    assert said(again(first)) == ["one", "two", "three"]
+    assert list_contents(again(first)) == ["one", "two", "three"]
 
 
 def test_the_next_shell_can_undo_a_compaction(log: ConversationStore) -> None:
@@ -308,5 +308,5 @@ def test_messages_survive_an_unreadable_state(log: ConversationStore) -> None:
     first.add_output("$ ls\nfile")
     log.record(first.name, [], {"version": 1, "nonsense": True})
     second = again(first)
-    assert said(second) == ["one", "two"]
+    assert list_contents(second) == ["one", "two"]
     assert get_driver(second.session).joined_outputs == "$ ls\nfile"

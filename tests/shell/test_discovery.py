@@ -23,7 +23,7 @@ PATIENT = 20.0
 
 
 @contextmanager
-def speaking(said: bytes, *, hangs_up: bool = True) -> Iterator[int]:
+def run_server(raw: bytes, *, hangs_up: bool = True) -> Iterator[int]:
     """Open a port that sends the same bytes to every client."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         ended = threading.Event()
@@ -32,7 +32,7 @@ def speaking(said: bytes, *, hangs_up: bool = True) -> Iterator[int]:
             held = []
             while not ended.is_set():
                 connection, _ = listening.accept()
-                connection.sendall(said)
+                connection.sendall(raw)
                 if hangs_up:
                     connection.close()
                 held.append(connection)
@@ -159,7 +159,7 @@ def test_only_a_successful_response_counts(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "raw",
     [
         b"SSH-2.0-OpenSSH_9.2\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
@@ -169,13 +169,13 @@ def test_only_a_successful_response_counts(status: int) -> None:
         b"",
     ],
 )
-def test_no_response_raises_an_error(said: bytes) -> None:
-    with speaking(said) as port:
+def test_no_response_raises_an_error(raw: bytes) -> None:
+    with run_server(raw) as port:
         assert find_models({}, ports=[port], timeout=PATIENT) == []
 
 
 def test_a_silent_server_times_out() -> None:
-    with speaking(b"", hangs_up=False) as silent, serve_models(VLLM) as server:
+    with run_server(b"", hangs_up=False) as silent, serve_models(VLLM) as server:
         found = find_models({}, ports=[silent, server.port], timeout=2.0)
     assert [each.name for each in found] == ["Qwen/Q-7B"]
 

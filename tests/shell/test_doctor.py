@@ -35,7 +35,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {"BRIM_STATE": str(tmp_path / "state"), "HOME": str(tmp_path)}
 
 
-def configured(
+def load_text(
     tmp_path: Path, text: str, environment: Mapping[str, str], *, project: str | None = None
 ) -> LoadedConfig | ConfigError:
     """Load a configuration from text; return the error if it is invalid."""
@@ -60,14 +60,14 @@ def checked(tmp_path: Path, environment: dict[str, str]) -> Checked:
 
     def check(text: str = "", *, project: str | None = None, **more: str) -> list[CheckResult]:
         known = {**environment, **more}
-        loaded = configured(tmp_path, text, known, project=project)
+        loaded = load_text(tmp_path, text, known, project=project)
         extra = [check_account_store]
         return list(run_checks(loaded, known, ports=[], patience=PATIENT, extra=extra))
 
     return check
 
 
-def named(checks: list[CheckResult], name: str) -> CheckResult:
+def find_check(checks: list[CheckResult], name: str) -> CheckResult:
     (found,) = [check for check in checks if check.name == name]
     return found
 
@@ -81,40 +81,40 @@ def small(server: LocalServer, **settings: object) -> str:
 
 def test_installed_extras_are_listed(checked: Checked) -> None:
     checks = checked()
-    version = named(checks, "version")
+    version = find_check(checks, "version")
     assert f"Python {sys.version_info.major}.{sys.version_info.minor}" in version.message
-    assert named(checks, "extras").state == "ok"
+    assert find_check(checks, "extras").state == "ok"
 
 
 def test_a_real_model_passes_all_checks(checked: Checked, llama: LocalServer) -> None:
     checks = checked(small(llama), SMALL_KEY=llama.key)
     assert is_healthy(checks)
     host = llama.url.removeprefix("http://").removesuffix("/v1")
-    said = {check.name: (check.state, check.message) for check in checks}
-    assert said["small: server"] == (
+    shown_text = {check.name: (check.state, check.message) for check in checks}
+    assert shown_text["small: server"] == (
         "ok",
         f"{host} responds, llama.cpp, and offers {llama.model}",
     )
-    assert said["small: window"] == ("ok", "2,048 tokens, from the server (/props)")
-    assert said["small: counting"][1].endswith("and the server counts")
-    assert said["small: template"][1].endswith("(by trial)")
-    assert said["small: price"][0] == "ok"
+    assert shown_text["small: window"] == ("ok", "2,048 tokens, from the server (/props)")
+    assert shown_text["small: counting"][1].endswith("and the server counts")
+    assert shown_text["small: template"][1].endswith("(by trial)")
+    assert shown_text["small: price"][0] == "ok"
     assert llama.key not in repr(checks)
 
 
 def test_the_rules_of_a_strict_template_are_shown(checked: Checked, llama_with: LlamaWith) -> None:
     server = llama_with(window=1024, template=GEMMA)
-    tried = named(checked(small(server), SMALL_KEY=server.key), "small: template")
+    tried = find_check(checked(small(server), SMALL_KEY=server.key), "small: template")
     assert tried.message.startswith("roles alternate, one system message")
     assert tried.message.endswith("(by trial)")
     given = checked(small(server, template="mistral"), SMALL_KEY=server.key)
-    assert named(given, "small: template").message.endswith("(given)")
+    assert find_check(given, "small: template").message.endswith("(given)")
 
 
 def test_a_window_larger_than_the_servers_is_a_warning(
     checked: Checked, llama: LocalServer
 ) -> None:
-    window = named(checked(small(llama, window=9_000), SMALL_KEY=llama.key), "small: window")
+    window = find_check(checked(small(llama, window=9_000), SMALL_KEY=llama.key), "small: window")
     assert window.state == "warn"
     assert "9,000" in window.message
     assert window.advice == "set models.small.window = 2048, or remove it"
@@ -124,7 +124,7 @@ def test_a_server_is_not_used_for_counting_if_disabled(
     checked: Checked, llama: LocalServer
 ) -> None:
     text = '[count]\nserver = "off"\n' + small(llama)
-    counting = named(checked(text, SMALL_KEY=llama.key), "small: counting")
+    counting = find_check(checked(text, SMALL_KEY=llama.key), "small: counting")
     assert counting.message.endswith("and the server is not used for counting (count.server)")
 
 
@@ -132,12 +132,12 @@ def test_a_key_that_is_missing_or_wrong_is_bad_and_never_shown(
     checked: Checked, llama: LocalServer
 ) -> None:
     missing = checked(small(llama))
-    assert named(missing, "small: key") == CheckResult(
+    assert find_check(missing, "small: key") == CheckResult(
         "small: key", "warn", "SMALL_KEY is not set", "export SMALL_KEY=…"
     )
-    assert named(missing, "small: server").state == "bad"
+    assert find_check(missing, "small: server").state == "bad"
     wrong = checked(small(llama), SMALL_KEY="wrong-key-0815")
-    assert named(wrong, "small: server").state == "bad"
+    assert find_check(wrong, "small: server").state == "bad"
     assert "wrong-key-0815" not in repr(wrong)
 
 
@@ -150,7 +150,7 @@ def test_a_key_that_a_server_repeats_is_masked(checked: Checked) -> None:
             X_KEY="wrong-key-0815",
         )
     assert server.keys == ["Bearer wrong-key-0815"]
-    assert named(checks, "x: server").state == "bad"
+    assert find_check(checks, "x: server").state == "bad"
     assert "0815" not in repr(checks)
 
 
@@ -158,26 +158,26 @@ def test_an_unreachable_server_is_bad(checked: Checked) -> None:
     checks = checked(
         f'[models.x]\nendpoint = "http://127.0.0.1:{free_port()}"\nmodel = "gpt-5-mini"'
     )
-    assert named(checks, "x: server").state == "bad"
-    assert named(checks, "x: window").message == "400,000 tokens, from the catalog"
-    assert "exact, with o200k_base" in named(checks, "x: counting").message
-    assert named(checks, "x: price").message.endswith("out, per million tokens")
+    assert find_check(checks, "x: server").state == "bad"
+    assert find_check(checks, "x: window").message == "400,000 tokens, from the catalog"
+    assert "exact, with o200k_base" in find_check(checks, "x: counting").message
+    assert find_check(checks, "x: price").message.endswith("out, per million tokens")
     assert not is_healthy(checks)
 
 
 def test_a_model_unknown_to_its_server_is_bad(checked: Checked) -> None:
     with serve_models(VLLM) as server:
         checks = checked(f'[models.x]\nendpoint = "{server.url}"\nmodel = "other"')
-    assert named(checks, "x: server").state == "bad"
-    assert named(checks, "x: server").advice == "it offers Qwen/Q-7B"
+    assert find_check(checks, "x: server").state == "bad"
+    assert find_check(checks, "x: server").advice == "it offers Qwen/Q-7B"
 
 
 def test_a_missing_model_list_is_accepted_but_an_error_is_not(checked: Checked) -> None:
     text = '[models.x]\nendpoint = "{}"\nwindow = 8192'
     with serve_models({}) as server:
-        listless = named(checked(text.format(server.url)), "x: server")
+        listless = find_check(checked(text.format(server.url)), "x: server")
     with serve_models({"*": {"error": {"message": "out of order"}}}, status=500) as server:
-        broken = named(checked(text.format(server.url)), "x: server")
+        broken = find_check(checked(text.format(server.url)), "x: server")
     assert listless.state == "ok"
     assert listless.message.endswith("it does not list its models")
     assert broken.state == "bad"
@@ -188,17 +188,21 @@ def test_an_unknown_window_or_price_comes_with_advice(checked: Checked) -> None:
     answer = {"/v1/models": {"data": [{"id": "unheard-of"}]}}
     with serve_models(answer) as server:
         checks = checked(f'[models.unheard-of]\nendpoint = "{server.url}"')
-    assert named(checks, "unheard-of: server").state == "ok"
-    assert named(checks, "unheard-of: window").state == "bad"
-    assert named(checks, "unheard-of: window").advice == "set models.unheard-of.window"
-    assert named(checks, "unheard-of: counting").message.startswith("an estimate with o200k_base")
-    assert named(checks, "unheard-of: price").state == "warn"
+    assert find_check(checks, "unheard-of: server").state == "ok"
+    assert find_check(checks, "unheard-of: window").state == "bad"
+    assert find_check(checks, "unheard-of: window").advice == "set models.unheard-of.window"
+    assert find_check(checks, "unheard-of: counting").message.startswith(
+        "an estimate with o200k_base"
+    )
+    assert find_check(checks, "unheard-of: price").state == "warn"
 
 
 def test_a_model_without_a_server_is_bad_unless_it_is_the_embedded_one(checked: Checked) -> None:
     checks = checked("[models.x]\nwindow = 5\n[models.local]\nwindow = 2048\n")
-    assert named(checks, "x: server").advice == "set models.x.endpoint to its URL"
-    assert named(checks, "model local") == CheckResult("model local", "ok", "is the embedded model")
+    assert find_check(checks, "x: server").advice == "set models.x.endpoint to its URL"
+    assert find_check(checks, "model local") == CheckResult(
+        "model local", "ok", "is the embedded model"
+    )
 
 
 def test_every_configuration_error_is_listed_with_its_line(checked: Checked) -> None:
@@ -221,11 +225,11 @@ def test_an_untrusted_file_is_listed(checked: Checked) -> None:
 def test_unconfigured_local_servers_are_found(tmp_path: Path, environment: dict[str, str]) -> None:
     with serve_models(VLLM) as one, serve_models(VLLM) as other:
         text = f'[models.x]\nendpoint = "http://localhost:{one.port}/v1"\nmodel = "Qwen/Q-7B"'
-        loaded = configured(tmp_path, text, environment)
+        loaded = load_text(tmp_path, text, environment)
         checks = list(
             run_checks(loaded, environment, ports=[one.port, other.port], patience=PATIENT)
         )
-    found = named(checks, "found")
+    found = find_check(checks, "found")
     assert found.message == f"vLLM at {other.url}, Qwen/Q-7B, 32,768 tokens"
     assert found.advice is not None
     assert f'endpoint = "{other.url}", model = "Qwen/Q-7B"' in found.advice
@@ -235,23 +239,23 @@ def test_the_embedded_model_is_suggested_if_there_is_no_other(
     checked: Checked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: Path
 ) -> None:
     monkeypatch.setenv("BRIM_DATA", str(tmp_path / "data"))
-    missing = named(checked(), "embedded model")
+    missing = find_check(checked(), "embedded model")
     assert (missing.state, missing.advice) == ("warn", "get it with `brim local`")
     with_key = checked(OPENAI_API_KEY="sk-1")
-    assert named(with_key, "embedded model").state == "ok"
+    assert find_check(with_key, "embedded model").state == "ok"
     (tmp_path / "data/models").mkdir(parents=True)
     (tmp_path / "data/models" / weights.name).symlink_to(weights)
-    assert named(checked(), "embedded model").state == "ok"
+    assert find_check(checked(), "embedded model").state == "ok"
 
 
 def test_the_state_folder_must_be_private(checked: Checked, tmp_path: Path) -> None:
     folder = tmp_path / "state"
-    assert "will be created" in named(checked(), "state folder").message
+    assert "will be created" in find_check(checked(), "state folder").message
     assert not folder.exists()
     folder.mkdir(mode=0o700)
-    assert named(checked(), "state folder").state == "ok"
+    assert find_check(checked(), "state folder").state == "ok"
     folder.chmod(0o755)
-    loose = named(checked(), "state folder")
+    loose = find_check(checked(), "state folder")
     assert loose.state == "warn"
     assert (loose.advice or "").startswith("chmod 700 ")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
@@ -261,14 +265,14 @@ def test_the_state_folder_must_be_private(checked: Checked, tmp_path: Path) -> N
 def test_a_state_folder_that_cannot_be_created_is_bad(checked: Checked, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        state = named(checked(BRIM_STATE=str(place)), "state folder")
+        state = find_check(checked(BRIM_STATE=str(place)), "state folder")
         assert state.state == "bad"
         assert state.advice == "set BRIM_STATE to another folder"
 
 
 def test_the_account_store_is_checked_but_not_created(checked: Checked, tmp_path: Path) -> None:
     path = tmp_path / "state" / "accounts.sqlite3"
-    later = named(checked(), "account store")
+    later = find_check(checked(), "account store")
     assert (later.state, later.message) == ("ok", f"{path} will be created with the first key")
     assert not path.parent.exists()
     key, secret = create_key("anna")
@@ -279,7 +283,7 @@ def test_the_account_store_is_checked_but_not_created(checked: Checked, tmp_path
         await store.close()
 
     asyncio.run(added())
-    there = named(checked(), "account store")
+    there = find_check(checked(), "account store")
     assert (there.state, there.message) == ("ok", f"{path} opens; active keys: 1")
     assert secret not in repr(there)
 
@@ -298,7 +302,7 @@ def test_an_account_store_that_does_not_open_is_bad(
 ) -> None:
     (tmp_path / "broken.sqlite3").write_text("no database, " * 1_000)
     place = store if "://" in store else str(tmp_path / store)
-    check = named(checked(f"[gateway]\nstore = {json.dumps(place)}"), "account store")
+    check = find_check(checked(f"[gateway]\nstore = {json.dumps(place)}"), "account store")
     assert (check.state, check.advice) == ("bad", "set gateway.store to another address")
     assert reason in check.message
     assert "hush" not in repr(check)
@@ -360,14 +364,14 @@ def test_the_command_ends_with_1_if_something_is_bad(
 ) -> None:
     done = doctor('[models.x]\nmodel = "gpt-5-mini"\n', "--json")
     assert done.returncode == 1, done.stderr
-    told = json.loads(done.stdout)
-    assert told["ok"] is False
+    report = json.loads(done.stdout)
+    assert report["ok"] is False
     assert {
         "name": "x: server",
         "state": "bad",
         "message": "has no endpoint",
         "advice": "set models.x.endpoint to its URL",
-    } in told["checks"]
+    } in report["checks"]
     wrong = doctor("nonsense")
     assert wrong.returncode == 1
     assert "bad   configuration" in wrong.stdout
@@ -397,7 +401,7 @@ def test_an_encoding_other_than_utf8_is_a_warning(
 
 
 @pytest.mark.parametrize(
-    ("variables", "columns", "said"),
+    ("variables", "columns", "shown_text"),
     [
         ({"TERM": "xterm-256color"}, 100, "ok    terminal             xterm-256color, 100 columns"),
         ({"TERM": "xterm-256color", "NO_COLOR": "1"}, 100, "no colors (NO_COLOR)"),
@@ -411,7 +415,7 @@ def test_a_terminal_is_described(
     environment: dict[str, str],
     variables: dict[str, str],
     columns: int,
-    said: str,
+    shown_text: str,
 ) -> None:
     known = alone(tmp_path, "", {**environment, "NO_COLOR": "", "COLORTERM": "", **variables})
     known = {name: value for name, value in known.items() if name not in ("COLUMNS", "LINES")}
@@ -427,4 +431,4 @@ def test_a_terminal_is_described(
     )
     shown = child.read()
     child.close()
-    assert said in shown
+    assert shown_text in shown

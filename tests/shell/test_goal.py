@@ -109,14 +109,14 @@ def test_a_verdict_on_its_own_line_always_counts(before: str, kind: str, after: 
 
 
 def test_the_instructions_contain_valid_verdicts() -> None:
-    told = build_goal_instructions("make the tests pass")
+    instructions = build_goal_instructions("make the tests pass")
     for kind in ("complete", "blocked"):
-        assert f"`GOAL: {kind}`" in told
+        assert f"`GOAL: {kind}`" in instructions
         assert f"`GOAL: {kind}`" in REMINDER
     assert parse_verdict(REMINDER).kind == "open"
     for part in ("destructive operations unless the goal requires", "new plan", "was skipped"):
-        assert part in told
-    assert "confirms" not in RULE + told
+        assert part in instructions
+    assert "confirms" not in RULE + instructions
 
 
 def goal(**limits: int | Decimal) -> Goal:
@@ -185,7 +185,7 @@ def test_progress_shows_the_next_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("costs", "said"),
+    ("costs", "shown"),
     [
         ([], " · $0.00 of $1.00"),
         ([Decimal("0.0004")], " · $0.0004 of $1.00"),
@@ -193,11 +193,11 @@ def test_progress_shows_the_next_step() -> None:
         ([None, Decimal("0.25")], " · at least $0.25 of $1.00"),
     ],
 )
-def test_an_unknown_price_is_not_zero(costs: list[Decimal | None], said: str) -> None:
+def test_an_unknown_price_is_not_zero(costs: list[Decimal | None], shown: str) -> None:
     ours = goal()
     for cost in costs:
         ours.add_step(StepUsage(10, cost), OPEN, acted=True)
-    assert ours.progress.partition(" tokens")[2] == said
+    assert ours.progress.partition(" tokens")[2] == shown
 
 
 @pytest.mark.parametrize(

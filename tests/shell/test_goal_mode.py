@@ -10,8 +10,8 @@ import pytest
 
 from brim.shell.sandbox import find_kind
 from brim.testing import ErrorReply, ScriptedReply, ScriptedServer, TextReply
-from tests.support.shell.driver import Home, home, sent, texts
-from tests.support.shell.replies import COMMAND, DESTRUCTIVE, answer, asks, events, shown
+from tests.support.shell.driver import Home, home, list_sent_texts, texts
+from tests.support.shell.replies import COMMAND, DESTRUCTIVE, answer, asks, events, read_screen
 
 __all__ = ["home"]
 
@@ -22,7 +22,7 @@ needs_sandbox = pytest.mark.skipif(
 PRICE = "price = {input = 1000.0, output = 1000.0}"
 
 
-def ended(home: Home) -> list[tuple[str, str]]:
+def list_endings(home: Home) -> list[tuple[str, str]]:
     return [(event["why"], event["words"]) for event in events(home, "goal_ended")]
 
 
@@ -61,7 +61,7 @@ def test_a_goal_is_reached(home: Home) -> None:
         assert "[project]" not in system
     assert "$ touch made\n(no output)" in second[-1]
     assert after[0] == before[0], "memory and project are back, and the goal is gone"
-    assert ended(home) == [("complete", "It is made.")]
+    assert list_endings(home) == [("complete", "It is made.")]
 
 
 def test_a_blocked_goal_confirms_destructive_commands(home: Home) -> None:
@@ -80,14 +80,14 @@ def test_a_blocked_goal_confirms_destructive_commands(home: Home) -> None:
             answer(shell, DESTRUCTIVE, "y")
             answer(shell, DESTRUCTIVE, "yes")
             shell.at_prompt()
-            assert "goal blocked: not allowed · 3 steps" in shown(shell)
+            assert "goal blocked: not allowed · 3 steps" in read_screen(shell)
     assert (home.folder / "kept").is_dir()
     assert not (home.folder / "lost").exists()
-    told = texts(provider.requests[1])[-1]
-    assert "$ echo harmless\nharmless" in told
-    assert "[brim] The user skipped `rm -rf kept`." in told
+    texts_sent = texts(provider.requests[1])[-1]
+    assert "$ echo harmless\nharmless" in texts_sent
+    assert "[brim] The user skipped `rm -rf kept`." in texts_sent
     assert [event["answer"] for event in events(home, "asked")] == ["skip", "run"]
-    assert ended(home) == [("blocked", "not allowed")]
+    assert list_endings(home) == [("blocked", "not allowed")]
 
 
 def test_limits_end_a_goal(home: Home) -> None:
@@ -141,7 +141,7 @@ def test_ctrl_c_ends_a_goal_at_any_point(home: Home) -> None:
             shell.terminal.wait_for(lambda screen: "begun" in screen)
             shell.terminal.press("ctrl-c")
             shell.at_prompt()
-            assert re.search(r"goal interrupted · 1 step · [1-9]\d* tokens", shown(shell))
+            assert re.search(r"goal interrupted · 1 step · [1-9]\d* tokens", read_screen(shell))
             shell.terminal.line(":goal another one")
             asks(shell, DESTRUCTIVE)
             shell.terminal.press("ctrl-c")
@@ -150,17 +150,17 @@ def test_ctrl_c_ends_a_goal_at_any_point(home: Home) -> None:
             shell.terminal.wait_for("Well,")
             shell.terminal.press("ctrl-c")
             shell.at_prompt()
-            assert shown(shell).count("goal interrupted") == 3
+            assert read_screen(shell).count("goal interrupted") == 3
             shell.do("and now, what is left to do?")
     hold.set()
     assert sorted(path.name for path in home.folder.glob("[kst]*")) == ["kept", "state"]
-    told = sent(provider)
-    assert "[exit code 130]" in told
-    assert "[brim] The user skipped `touch second`." in told
-    assert "[brim] The user skipped `rm -rf kept`." in told
-    assert "Well," in told, "the partial reply is kept"
-    assert "The goal:" not in told
-    assert [why for why, _ in ended(home)] == ["interrupted"] * 3
+    texts_sent = list_sent_texts(provider)
+    assert "[exit code 130]" in texts_sent
+    assert "[brim] The user skipped `touch second`." in texts_sent
+    assert "[brim] The user skipped `rm -rf kept`." in texts_sent
+    assert "Well," in texts_sent, "the partial reply is kept"
+    assert "The goal:" not in texts_sent
+    assert [why for why, _ in list_endings(home)] == ["interrupted"] * 3
 
 
 def test_a_failing_model_ends_a_goal_and_restores_the_line(home: Home) -> None:
@@ -169,17 +169,17 @@ def test_a_failing_model_ends_a_goal_and_restores_the_line(home: Home) -> None:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line(f":goal {GOAL}")
-            shell.wait(lambda: "back in the prompt" in shown(shell))
+            shell.wait(lambda: "back in the prompt" in read_screen(shell))
             shell.at(f" :goal {GOAL}")
             shell.terminal.press("enter")
             shell.at_prompt()
-            assert shown(shell).count("no such key") == 2, "each is told once"
-            assert shown(shell).count("goal failed") == 2
+            assert read_screen(shell).count("no such key") == 2, "each is told once"
+            assert read_screen(shell).count("goal failed") == 2
             shell.do("and now, what is left to do?")
-    told = texts(provider.requests[-1])
-    assert told.count(GOAL) == 1
-    assert "The goal" not in told[0]
-    assert any("$ echo one\none" in text for text in told)
+    texts_sent = texts(provider.requests[-1])
+    assert texts_sent.count(GOAL) == 1
+    assert "The goal" not in texts_sent[0]
+    assert any("$ echo one\none" in text for text in texts_sent)
 
 
 def test_goal_mode_does_not_survive_a_killed_shell(home: Home) -> None:
@@ -193,9 +193,9 @@ def test_goal_mode_does_not_survive_a_killed_shell(home: Home) -> None:
         hold.set()
         with home.shell("resume") as shell:
             shell.do("and now, what is left to do?")
-    told = texts(provider.requests[-1])
-    assert "The goal" not in told[0]
-    assert any("$ echo one\none" in text for text in told)
+    texts_sent = texts(provider.requests[-1])
+    assert "The goal" not in texts_sent[0]
+    assert any("$ echo one\none" in text for text in texts_sent)
 
 
 def test_a_script_destroys_nothing(home: Home) -> None:
@@ -209,7 +209,7 @@ def test_a_script_destroys_nothing(home: Home) -> None:
     assert (home.folder / "kept").is_dir()
     assert (home.folder / "made").exists()
     assert "goal complete" in done.stderr
-    assert "[brim] The user skipped `rm -rf kept`." in sent(provider, 1)
+    assert "[brim] The user skipped `rm -rf kept`." in list_sent_texts(provider, 1)
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_what_the_model_wrote_runs_in_the_sandbox_or_needs_a_yes(home: Home, pro
             for _ in range(3):
                 answer(shell, DESTRUCTIVE, "s")
             shell.at_prompt()
-            assert "goal complete" in shown(shell)
+            assert "goal complete" in read_screen(shell)
     assert list(outside.iterdir()) == []
     asked = [event["command"] for event in events(home, "asked")]
     assert asked == ["bash clean.sh", "source clean.sh", "make clean"]

@@ -218,8 +218,8 @@ def test_ctrl_c_cancels_a_call_and_the_servers_stay_connected(tmp_path: Path) ->
         check=False,
     )
     stopped = "[None, 'it was stopped before it was connected']"
-    said = ["interrupted", "3", "interrupted", stopped, "4"]
-    assert done.stdout.splitlines() == said, done.stderr
+    expected_text = ["interrupted", "3", "interrupted", stopped, "4"]
+    assert done.stdout.splitlines() == expected_text, done.stderr
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -230,14 +230,14 @@ def text(words: str) -> types.TextContent:
     return types.TextContent(text=words)
 
 
-def embedded(
+def embed(
     resource: types.TextResourceContents | types.BlobResourceContents,
 ) -> types.EmbeddedResource:
     return types.EmbeddedResource(resource=resource)
 
 
 @pytest.mark.parametrize(
-    ("content", "structured", "said"),
+    ("content", "structured", "expected_text"),
     [
         ([text("one"), text("two")], None, "one\ntwo"),
         ([text("one")], {"a": 1}, "one"),
@@ -250,18 +250,18 @@ def embedded(
             "[audio, 3 kB]\n[1]",
         ),
         ([types.ResourceLink(uri="file:///a", name="a")], None, "[resource file:///a]"),
-        ([embedded(types.TextResourceContents(uri="a:b", text="inside"))], None, "inside"),
+        ([embed(types.TextResourceContents(uri="a:b", text="inside"))], None, "inside"),
         (
-            [embedded(types.BlobResourceContents(uri="a:b", blob="A" * 8_000))],
+            [embed(types.BlobResourceContents(uri="a:b", blob="A" * 8_000))],
             None,
             "[resource a:b, 6 kB]",
         ),
         ([], None, "[no output]"),
     ],
 )
-def test_contents_become_text(content: list[Any], structured: object, said: str) -> None:
+def test_contents_become_text(content: list[Any], structured: object, expected_text: str) -> None:
     answer = types.CallToolResult(content=content, structured_content=structured)
-    assert result_of(answer) == ToolResult(said)
+    assert result_of(answer) == ToolResult(expected_text)
 
 
 def test_a_failure_without_a_message_is_described() -> None:
@@ -289,7 +289,7 @@ def test_servers_keep_their_order_and_disconnect_one_by_one() -> None:
     servers.close()
 
 
-def telling(pid: Path) -> str:
+def report_pid(pid: Path) -> str:
     """The old server; it writes its process ID to a file."""
     return f"import os, pathlib; pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n{OLD}"
 
@@ -305,7 +305,7 @@ def lives(pid: Path) -> bool:
 def test_closing_ends_started_processes(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     with McpServers(timeout=60) as servers:
-        servers.connect("old", program("-c", telling(pid)))
+        servers.connect("old", program("-c", report_pid(pid)))
         assert lives(pid)
     assert not lives(pid)
 
@@ -453,7 +453,7 @@ def test_a_server_that_exits_in_a_call_stays_disconnected_until_reconnected(tmp_
 def test_a_server_that_exited_is_noticed_at_the_next_call(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     with McpServers(timeout=60) as servers:
-        servers.connect("old", program("-c", telling(pid)))
+        servers.connect("old", program("-c", report_pid(pid)))
         os.kill(int(pid.read_text()), signal.SIGKILL)
         until(lambda: not lives(pid))
         result = servers.call("old__echo", {})

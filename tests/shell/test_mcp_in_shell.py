@@ -17,7 +17,7 @@ from brim.testing import (
 )
 from tests.support.shell.driver import Home, home
 from tests.support.shell.mcp_process import SCRIPT, over_http
-from tests.support.shell.replies import answer, asks, events, shown
+from tests.support.shell.replies import answer, asks, events, read_screen
 
 __all__ = ["home", "over_http"]
 
@@ -42,7 +42,7 @@ def results(asked: ReceivedRequest) -> list[str]:
     return found
 
 
-def offered(asked: ReceivedRequest) -> set[str]:
+def list_offered(asked: ReceivedRequest) -> set[str]:
     return {tool["function"]["name"] for tool in asked.body.get("tools", ())}
 
 
@@ -90,8 +90,8 @@ def test_calls_are_confirmed_by_the_user(home: Home, over_http: Any) -> None:
             shell.terminal.line("what is two and three?")
             answer(shell, ASKED, "y")
             shell.at_prompt()
-            assert "tests: add" in shown(shell)
-            assert "→ 5" in shown(shell)
+            assert "tests: add" in read_screen(shell)
+            assert "→ 5" in read_screen(shell)
             shell.terminal.line("what is four and four?")
             answer(shell, ASKED, "s")
             shell.at_prompt()
@@ -101,9 +101,9 @@ def test_calls_are_confirmed_by_the_user(home: Home, over_http: Any) -> None:
             shell.do("what is all of this together?")
             shell.terminal.line("what does it destroy?")
             asks(shell, DESTRUCTIVE)
-            assert "; rm -rf x" in shown(shell), "it is shown to its end"
+            assert "; rm -rf x" in read_screen(shell), "it is shown to its end"
             answer(shell, DESTRUCTIVE, "y")
-            shell.wait(lambda: "type the whole word" in shown(shell), "a word about it")
+            shell.wait(lambda: "type the whole word" in read_screen(shell), "a word about it")
             answer(shell, DESTRUCTIVE, "s")
             answer(shell, DESTRUCTIVE, "s")
             answer(shell, DESTRUCTIVE, "yes")
@@ -111,21 +111,25 @@ def test_calls_are_confirmed_by_the_user(home: Home, over_http: Any) -> None:
             shell.terminal.line(":goal add one and one")
             answer(shell, DESTRUCTIVE, "yes")
             shell.at_prompt()
-            assert "goal complete · 3 steps" in shown(shell)
+            assert "goal complete · 3 steps" in read_screen(shell)
             assert all(rows(shell.do(":context"), "tests", "web"))
             shell.leave()
         with home.shell("--yes") as shell:
             shell.terminal.line("what is two and three tomorrow?")
             answer(shell, DESTRUCTIVE, "always")
-            shell.wait(lambda: "one of the letters in brackets" in shown(shell), "the same")
+            shell.wait(lambda: "one of the letters in brackets" in read_screen(shell), "the same")
             answer(shell, DESTRUCTIVE, "s")
             shell.at_prompt()
-    told = [results(asked) for asked in provider.requests if results(asked)]
+    results_sent = [results(asked) for asked in provider.requests if results(asked)]
     skipped = "[brim] The user skipped this call."
-    assert told[:3] == [["5"], [skipped], ["5"]]
-    assert (told[3][0], json.loads(told[3][1])["colour"], told[3][2]) == ("5", "grün", "5")
-    assert told[4:] == [[skipped, skipped, "done"], ["2"], ["done"], ["5", skipped]]
-    assert {"tests__add", "web__add"} <= offered(provider.requests[0])
+    assert results_sent[:3] == [["5"], [skipped], ["5"]]
+    assert (results_sent[3][0], json.loads(results_sent[3][1])["colour"], results_sent[3][2]) == (
+        "5",
+        "grün",
+        "5",
+    )
+    assert results_sent[4:] == [[skipped, skipped, "done"], ["2"], ["done"], ["5", skipped]]
+    assert {"tests__add", "web__add"} <= list_offered(provider.requests[0])
     asked = [(event["tool"], event["answer"]) for event in events(home, "asked")]
     assert asked == [
         ("tests__slow", "skip"),
@@ -171,10 +175,10 @@ def test_every_call_gets_a_result_after_any_failure(home: Home) -> None:
     assert "no tool" in gone[1]
     assert "no tool" in still[0]
     assert back == ["5"]
-    news = offered(provider.requests[4]) - offered(provider.requests[0])
+    news = list_offered(provider.requests[4]) - list_offered(provider.requests[0])
     assert news == {"tests__grown"}
-    assert not offered(provider.requests[5]), "a disconnected tool is not offered"
-    assert offered(provider.requests[8])
+    assert not list_offered(provider.requests[5]), "a disconnected tool is not offered"
+    assert list_offered(provider.requests[8])
 
 
 def test_ctrl_c_in_a_slow_tool(home: Home) -> None:
@@ -211,7 +215,7 @@ def test_tools_that_do_not_fit_are_listed_and_not_offered(home: Home) -> None:
             shell.terminal.type("hello there, ")
             shell.terminal.wait_for("tool does not fit and is not offered: tests__")
             shell.at_prompt("hello there,")
-            assert shown(shell).count("›") == 1, "what is told does not disturb the line"
+            assert read_screen(shell).count("›") == 1, "what is told does not disturb the line"
             shell.terminal.line("how are you?")
             shell.at_prompt()
             listed = shell.do(":mcp list")
@@ -222,7 +226,7 @@ def test_tools_that_do_not_fit_are_listed_and_not_offered(home: Home) -> None:
             assert "too large" not in shell.do(":mcp list")
             shell.do(":model fast")
             shell.do("hello once more, how are you?")
-    few, same = (offered(asked) for asked in (small.requests[0], small.requests[1]))
+    few, same = (list_offered(asked) for asked in (small.requests[0], small.requests[1]))
     assert few == same
-    assert few < offered(large.requests[0])
+    assert few < list_offered(large.requests[0])
     assert small.rejected == []

@@ -26,7 +26,7 @@ def test_a_command_without_arguments_rejects_them(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "taken", "wrong", "said"),
+    ("name", "taken", "wrong", "problem"),
     [
         ("cost", ("", "detail", "reset"), "rest", "Unknown argument: 'rest'. Use detail or reset."),
         ("context", ("", "json"), "x", "Unknown argument: 'x'. Use json."),
@@ -37,13 +37,13 @@ def test_a_command_without_arguments_rejects_them(name: str) -> None:
     ],
 )
 def test_a_command_with_fixed_arguments_rejects_others(
-    name: str, taken: tuple[str, ...], wrong: str, said: str
+    name: str, taken: tuple[str, ...], wrong: str, problem: str
 ) -> None:
     for words in taken:
         COMMANDS[name].check(words)
     with pytest.raises(InputError) as refused:
         COMMANDS[name].check(wrong)
-    assert str(refused.value) == said
+    assert str(refused.value) == problem
 
 
 @pytest.mark.parametrize("name", ["tokens", "goal", "export"])
@@ -55,12 +55,12 @@ def test_a_missing_argument_is_an_error_with_an_example(name: str) -> None:
 
 def test_every_required_argument_has_an_error_message() -> None:
     needs_words = {name for name, one in COMMANDS.items() if one.usage[:1] not in ("", "[")}
-    told = {name for name, one in COMMANDS.items() if one.missing}
-    assert needs_words == told | {"recall"}, "which wants a number"
+    required = {name for name, one in COMMANDS.items() if one.missing}
+    assert needs_words == required | {"recall"}, "which wants a number"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "problem"),
     [
         ("", "The turn is missing. Example: :recall 3"),
         ("x", "The turn must be a number: 'x'. Example: :recall 3"),
@@ -68,11 +68,11 @@ def test_every_required_argument_has_an_error_message() -> None:
         ("-2", "The turn must be at least 1: -2."),
     ],
 )
-def test_numbers(words: str, said: str) -> None:
+def test_numbers(words: str, problem: str) -> None:
     assert parse_number("7", "turn", example=":recall 3", least=7) == 7
     with pytest.raises(InputError) as refused:
         parse_number(words, "turn", example=":recall 3", least=1)
-    assert str(refused.value) == said
+    assert str(refused.value) == problem
 
 
 def test_choices() -> None:
@@ -88,7 +88,7 @@ def test_names_of_other_shells_are_handled() -> None:
         find("!!")
 
 
-def drawn(width: int) -> list[str]:
+def draw(width: int) -> list[str]:
     file = io.StringIO()
     Console(file=file, width=width).print(Overview())
     return file.getvalue().splitlines()
@@ -106,7 +106,7 @@ def test_the_shell_page_lists_every_command() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_the_overview_is_never_truncated(width: int) -> None:
-    lines = drawn(width)
+    lines = draw(width)
     assert all(len(line) <= width for line in lines)
     text = "\n".join(lines)
     assert "…" not in text
@@ -116,7 +116,7 @@ def test_the_overview_is_never_truncated(width: int) -> None:
 
 
 def test_the_overview_takes_one_screen() -> None:
-    assert len(drawn(100)) <= 30
+    assert len(draw(100)) <= 30
 
 
 def test_turns_are_described_in_one_line() -> None:

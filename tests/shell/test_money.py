@@ -17,16 +17,16 @@ from brim.shell.render.money import cost, cost_detail, usage
 PRICE = Price(input=Decimal(1), output=Decimal(2))
 
 
-def drawn(shown: RenderableType, width: int = 100, **settings: Any) -> str:
+def draw(shown: RenderableType, width: int = 100, **settings: Any) -> str:
     file = io.StringIO()
     console = Console(file=file, width=width, height=40, **settings)
     console.print(shown, soft_wrap=not console.is_terminal)
     return file.getvalue()
 
 
-def seen(shown: RenderableType, width: int = 100) -> str:
+def draw_on_terminal(shown: RenderableType, width: int = 100) -> str:
     """Render on a terminal, and remove the colors."""
-    made = drawn(shown, width, force_terminal=True, color_system="standard")
+    made = draw(shown, width, force_terminal=True, color_system="standard")
     return re.sub(r"\x1b\[[0-9;]*m", "", made)
 
 
@@ -40,13 +40,13 @@ def ledger_with_calls(*, cap: str | None = None) -> Ledger:
 
 def test_without_a_terminal_the_detail_is_the_ledgers_text() -> None:
     ledger = ledger_with_calls()
-    assert drawn(cost_detail(ledger, 1_234), width=30) == ledger.format_table(1_234) + "\n"
-    assert drawn(cost_detail(Ledger(), 0)) == Ledger().format_table(0) + "\n"
+    assert draw(cost_detail(ledger, 1_234), width=30) == ledger.format_table(1_234) + "\n"
+    assert draw(cost_detail(Ledger(), 0)) == Ledger().format_table(0) + "\n"
 
 
 def test_on_a_terminal_the_detail_has_the_same_content() -> None:
     ledger = ledger_with_calls()
-    lines = seen(cost_detail(ledger, 1_234)).splitlines()
+    lines = draw_on_terminal(cost_detail(ledger, 1_234)).splitlines()
     assert [line.split() for line in lines] == [
         line.split() for line in ledger.format_table(1_234).splitlines()
     ]
@@ -56,7 +56,10 @@ def test_on_a_terminal_the_detail_has_the_same_content() -> None:
     assert lines[3].startswith("total")
     assert "at least $0.000598" in lines[3]
     assert lines[4] == "the conversation now has 1,234 tokens"
-    assert seen(cost_detail(Ledger(), 7)) == "no calls yet\nthe conversation now has 7 tokens\n"
+    assert (
+        draw_on_terminal(cost_detail(Ledger(), 7))
+        == "no calls yet\nthe conversation now has 7 tokens\n"
+    )
 
 
 @pytest.mark.parametrize("width", [30, 50, 70, 100])
@@ -66,21 +69,21 @@ def test_it_is_never_wider_than_the_screen(width: int) -> None:
         usage(requests()),
         cost(ledger_with_calls(cap="5")),
     ):
-        assert all(len(line) <= width for line in seen(shown, width).splitlines())
-    assert "$0.000598" in seen(cost_detail(ledger_with_calls(), 12), width)
+        assert all(len(line) <= width for line in draw_on_terminal(shown, width).splitlines())
+    assert "$0.000598" in draw_on_terminal(cost_detail(ledger_with_calls(), 12), width)
 
 
 def test_colors_are_used_only_if_supported() -> None:
     shown = cost_detail(ledger_with_calls(), 12)
     coloured: dict[str, Any] = {"force_terminal": True, "color_system": "standard"}
-    assert re.search(r"\x1b\[32m *\$0\.000598", drawn(shown, **coloured))
-    assert "\x1b[3" not in drawn(shown, **coloured, no_color=True)
-    assert "\x1b" not in drawn(shown)
+    assert re.search(r"\x1b\[32m *\$0\.000598", draw(shown, **coloured))
+    assert "\x1b[3" not in draw(shown, **coloured, no_color=True)
+    assert "\x1b" not in draw(shown)
 
 
 def test_the_cost_in_a_few_lines() -> None:
-    assert seen(cost(Ledger())) == "$0.00 · no calls yet\n"
-    assert seen(cost(ledger_with_calls(cap="0.5"))).splitlines() == [
+    assert draw_on_terminal(cost(Ledger())) == "$0.00 · no calls yet\n"
+    assert draw_on_terminal(cost(ledger_with_calls(cap="0.5"))).splitlines() == [
         "at least $0.0006 · 2 calls",
         "648 tokens in (100 cached), 27 out (estimated in part)",
         "cap $0.5000, $0.4994 left",
@@ -98,7 +101,7 @@ def requests() -> RequestLog:
 
 
 def test_usage_lists_the_last_requests() -> None:
-    lines = seen(usage(requests(), local=time.gmtime)).splitlines()
+    lines = draw_on_terminal(usage(requests(), local=time.gmtime)).splitlines()
     assert lines[0] == "3 requests, 2 trimmed, 54% of the limit used on average"
     assert [line.split() for line in lines[1:]] == [
         ["time", "model", "category", "before", "sent", "limit", "full", "trimmed"],
@@ -106,17 +109,20 @@ def test_usage_lists_the_last_requests() -> None:
         ["01-01", "00:01:00", "gpt-5-mini", "main", "1,900", "700", "1,000", "70%", "14"],
         ["01-01", "00:01:01", "local␛[2J", "goal", "20", "10", "1,000", "1%", "shortened"],
     ]
-    assert "\x1b" not in drawn(usage(requests()))
+    assert "\x1b" not in draw(usage(requests()))
 
 
 def test_usage_without_requests_is_zero() -> None:
-    assert seen(usage(RequestLog())) == "0 requests, 0 trimmed, 0% of the limit used on average\n"
+    assert (
+        draw_on_terminal(usage(RequestLog()))
+        == "0 requests, 0 trimmed, 0% of the limit used on average\n"
+    )
     log = RequestLog()
     log.add(LoggedRequest(0, "m", "main", 1, 1, 10, False, 0))
-    assert seen(usage(log)).startswith("1 request, 0 trimmed")
+    assert draw_on_terminal(usage(log)).startswith("1 request, 0 trimmed")
     for number in range(1, 150):
         log.add(LoggedRequest(number, "m", "main", 1, 1, 10, False, 0))
-    lines = drawn(usage(log, local=time.gmtime)).splitlines()
+    lines = draw(usage(log, local=time.gmtime)).splitlines()
     assert lines[0].startswith("150 requests, 0 trimmed, 10% ")
     assert len(lines) == 22
     assert lines[-1].startswith("01-01 00:02:29  m")

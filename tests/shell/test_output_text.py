@@ -65,7 +65,7 @@ def test_the_text_is_what_a_user_would_see(sent: str, seen: str) -> None:
     assert clean_output(sent.encode()) == seen
 
 
-def painted(number: int, rows: int, end: str = "") -> str:
+def paint(number: int, rows: int, end: str = "") -> str:
     """Paint a screen as a monitor does: from the top left, row by row."""
     lines = [f"picture {number}", *(f"row {row} of {number}" for row in range(2, rows + 1))]
     return "\x1b[H" + "\x1b[K\r\n".join(lines) + "\x1b[K" + end
@@ -80,20 +80,20 @@ def lines_of(picture: str) -> list[str]:
 @pytest.mark.parametrize("clears", ["", "\x1b[2J"])
 def test_only_the_last_of_repainted_pictures_is_kept(rows: int, end: str, clears: str) -> None:
     cleaner = OutputCleaner(height=10)
-    pictures = "".join(painted(number, rows, end) + clears for number in range(50))
-    last = painted(50, rows)
+    pictures = "".join(paint(number, rows, end) + clears for number in range(50))
+    last = paint(50, rows)
     seen = cleaner.feed(f"before\r\n{pictures}{last}\r\nafter".encode()) + cleaner.finish()
     assert seen.split("\n") == ["before", *lines_of(last), "after"]
 
 
 def test_a_picture_repainted_after_a_resize_is_kept_once() -> None:
     cleaner = OutputCleaner(height=10)
-    seen = cleaner.feed("".join(painted(number, 10) for number in range(5)).encode())
+    seen = cleaner.feed("".join(paint(number, 10) for number in range(5)).encode())
     cleaner.resize(width=80, height=40)
-    seen += cleaner.feed("".join(painted(number, 40) for number in range(5, 9)).encode())
+    seen += cleaner.feed("".join(paint(number, 40) for number in range(5, 9)).encode())
     cleaner.resize(width=80, height=20)
-    seen += cleaner.feed(f"{painted(9, 20)}\x1b[J\r\n".encode()) + cleaner.finish()
-    assert seen.split("\n") == [*lines_of(painted(9, 20)), ""]
+    seen += cleaner.feed(f"{paint(9, 20)}\x1b[J\r\n".encode()) + cleaner.finish()
+    assert seen.split("\n") == [*lines_of(paint(9, 20)), ""]
 
 
 def test_long_output_after_clearing_the_screen_is_not_a_picture() -> None:

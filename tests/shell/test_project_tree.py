@@ -13,7 +13,7 @@ from brim.shell import project_tree as trees
 from brim.shell.project_tree import build_tree, find_root
 
 
-def made(folder: Path, *names: str, **contents: str) -> Path:
+def make_files(folder: Path, *names: str, **contents: str) -> Path:
     """Create files, and folders for names that end with a slash."""
     for name in names:
         path = folder / name
@@ -30,12 +30,12 @@ def lines(folder: Path, **options: int) -> list[str]:
 
 
 def test_folders_come_first_and_levels_are_indented(tmp_path: Path) -> None:
-    made(tmp_path, "b.py", "A.py", "src/brim/api.py", "src/x.py", "docs/")
+    make_files(tmp_path, "b.py", "A.py", "src/brim/api.py", "src/x.py", "docs/")
     assert build_tree(tmp_path) == "docs/\nsrc/\n brim/\n  api.py\n x.py\nA.py\nb.py"
 
 
 def test_levels_below_the_depth_are_not_read(tmp_path: Path) -> None:
-    made(tmp_path, "a/b/c/d.py", "a/e.py")
+    make_files(tmp_path, "a/b/c/d.py", "a/e.py")
     assert lines(tmp_path, depth=1) == ["a/"]
     assert lines(tmp_path, depth=2) == ["a/", " b/", " e.py"]
 
@@ -52,38 +52,44 @@ def test_levels_below_the_depth_are_not_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_git_ignores_is_not_shown(tmp_path: Path, ignore: str, shown: list[str]) -> None:
-    made(tmp_path, "a.log", "keep.txt", "src/main.c", "src/build/out.o", gitignore=ignore)
+    make_files(tmp_path, "a.log", "keep.txt", "src/main.c", "src/build/out.o", gitignore=ignore)
     assert [line for line in lines(tmp_path) if line != ".gitignore"] == shown
 
 
 def test_a_deeper_ignore_file_takes_precedence(tmp_path: Path) -> None:
-    made(tmp_path, "a/x.log", "a/y.log", "b/x.log", "b/z.py", gitignore="*.log\n")
-    made(tmp_path / "a", gitignore="!x.log\n")
-    made(tmp_path / "b", gitignore="/z.py\n")
+    make_files(tmp_path, "a/x.log", "a/y.log", "b/x.log", "b/z.py", gitignore="*.log\n")
+    make_files(tmp_path / "a", gitignore="!x.log\n")
+    make_files(tmp_path / "b", gitignore="/z.py\n")
     assert lines(tmp_path) == ["a/", " .gitignore", " x.log", "b/", " .gitignore", ".gitignore"]
 
 
 def test_ignore_files_of_the_surrounding_repository_apply(tmp_path: Path) -> None:
-    made(tmp_path, ".git/info/exclude", "sub/a.py", "sub/b.tmp", "sub/c.bak", gitignore="*.tmp\n")
+    make_files(
+        tmp_path, ".git/info/exclude", "sub/a.py", "sub/b.tmp", "sub/c.bak", gitignore="*.tmp\n"
+    )
     (tmp_path / ".git/info/exclude").write_text("*.bak\n")
     assert lines(tmp_path / "sub") == ["a.py"]
     assert lines(tmp_path) == ["sub/", " a.py", ".gitignore"]
 
 
 def test_an_ignored_root_is_shown(tmp_path: Path) -> None:
-    made(tmp_path, ".git/", "out/a.py", "out/b.tmp", gitignore="out/\n*.tmp\n")
+    make_files(tmp_path, ".git/", "out/a.py", "out/b.tmp", gitignore="out/\n*.tmp\n")
     assert lines(tmp_path / "out") == ["a.py", "b.tmp"]
 
 
-def test_caches_and_environments_are_left_out_without_being_ignored(tmp_path: Path) -> None:
-    made(tmp_path, ".git/HEAD", ".venv/x", "__pycache__/x", ".mypy_cache/x", "a/__pycache__/b.pyc")
-    made(tmp_path, "node_modules/react/index.js", "env/pyvenv.cfg", "env/bin/python", "target/x")
-    made(tmp_path, "target/CACHEDIR.TAG")
+def test_caches_and_environments_are_omitted_without_being_ignored(tmp_path: Path) -> None:
+    make_files(
+        tmp_path, ".git/HEAD", ".venv/x", "__pycache__/x", ".mypy_cache/x", "a/__pycache__/b.pyc"
+    )
+    make_files(
+        tmp_path, "node_modules/react/index.js", "env/pyvenv.cfg", "env/bin/python", "target/x"
+    )
+    make_files(tmp_path, "target/CACHEDIR.TAG")
     assert lines(tmp_path) == ["a/", "env/", "node_modules/", "target/"]
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    made(tmp_path, "project/a.py", "elsewhere/secret.txt")
+    make_files(tmp_path, "project/a.py", "elsewhere/secret.txt")
     (tmp_path / "project/loop").symlink_to(tmp_path / "project")
     (tmp_path / "project/out").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "project/gone").symlink_to(tmp_path / "nowhere")
@@ -91,19 +97,19 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_name_cannot_add_lines(tmp_path: Path) -> None:
-    made(tmp_path, "a\nb\x1b[31m.py", "ok")
+    make_files(tmp_path, "a\nb\x1b[31m.py", "ok")
     with (tmp_path / os.fsdecode(b"\xff.txt")).open("w"):
         assert lines(tmp_path) == ["a?b?[31m.py", "ok", "?.txt"]
 
 
 def test_unreadable_folders_are_skipped(tmp_path: Path) -> None:
-    made(tmp_path, "file.py")
+    make_files(tmp_path, "file.py")
     assert build_tree(tmp_path / "nowhere") == ""
     assert build_tree(tmp_path / "file.py") == ""
 
 
 def test_a_listed_only_folder_is_shown_without_contents(tmp_path: Path) -> None:
-    made(tmp_path, "closed/a.py", "b.py")
+    make_files(tmp_path, "closed/a.py", "b.py")
     closed = tmp_path / "closed"
     closed.chmod(0)
     inside = [" a.py"] if os.access(closed, os.R_OK | os.X_OK) else []  # root can read everything
@@ -114,7 +120,9 @@ def test_a_listed_only_folder_is_shown_without_contents(tmp_path: Path) -> None:
 
 
 def test_the_longest_lists_are_shortened_first(tmp_path: Path) -> None:
-    made(tmp_path, *(f"many/file-{n:03}.py" for n in range(100)), "few/a.py", "few/b.py", "c.py")
+    make_files(
+        tmp_path, *(f"many/file-{n:03}.py" for n in range(100)), "few/a.py", "few/b.py", "c.py"
+    )
     shown = build_tree(tmp_path, max_chars=300)
     assert shown.splitlines()[:4] == ["few/", " a.py", " b.py", "many/"]
     assert shown.splitlines()[-1] == "c.py"
@@ -124,8 +132,8 @@ def test_the_longest_lists_are_shortened_first(tmp_path: Path) -> None:
 
 def test_a_level_is_dropped_before_lists_become_too_short(tmp_path: Path) -> None:
     folders = [f"folder-{n}" for n in range(9)]
-    made(tmp_path, *(f"{name}/file-{n:03}.py" for name in folders for n in range(9)))
-    made(tmp_path, "small/one.py")
+    make_files(tmp_path, *(f"{name}/file-{n:03}.py" for name in folders for n in range(9)))
+    make_files(tmp_path, "small/one.py")
     shown = build_tree(tmp_path, max_chars=260)
     assert shown.splitlines()[0] == "folder-0/ … 9 inside"
     assert shown.endswith("small/\n one.py")
@@ -134,7 +142,7 @@ def test_a_level_is_dropped_before_lists_become_too_short(tmp_path: Path) -> Non
 def test_unread_entries_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "MAX_ENTRIES", 15)
     monkeypatch.setattr(trees, "MAX_IN_FOLDER", 10)
-    made(tmp_path, *(f"a/{n:02}" for n in range(40)), *(f"b/{n:02}" for n in range(40)))
+    make_files(tmp_path, *(f"a/{n:02}" for n in range(40)), *(f"b/{n:02}" for n in range(40)))
     shown = lines(tmp_path)
     assert [line for line in shown if "…" in line] == [" … more", " … more"]
     assert sum(line.startswith(" ") and "…" not in line for line in shown) == 13
@@ -183,8 +191,10 @@ def count_entries(tree: str, root: Path) -> dict[Path, int]:
 
 
 def test_the_root_is_the_nearest_folder_of_a_project(tmp_path: Path) -> None:
-    home = made(tmp_path, "home/", "home/.git/", "home/work/.git/", "home/work/a/package.json")
-    made(tmp_path, "home/work/a/src/", "home/work/b/c/", "home/notes/old/", "elsewhere/x/")
+    home = make_files(
+        tmp_path, "home/", "home/.git/", "home/work/.git/", "home/work/a/package.json"
+    )
+    make_files(tmp_path, "home/work/a/src/", "home/work/b/c/", "home/notes/old/", "elsewhere/x/")
     home = tmp_path / "home"
 
     def root(path: str) -> Path | None:
@@ -197,7 +207,7 @@ def test_the_root_is_the_nearest_folder_of_a_project(tmp_path: Path) -> None:
 
 
 def test_the_home_folder_and_its_parents_have_no_tree(tmp_path: Path) -> None:
-    home = made(tmp_path, "home/.git/", "home/me/.git/") / "home/me"
+    home = make_files(tmp_path, "home/.git/", "home/me/.git/") / "home/me"
     link = tmp_path / "link"
     link.symlink_to(home)
     for folder in (home, home.parent, tmp_path, Path("/"), link):

@@ -31,6 +31,8 @@ def test_a_long_conversation_is_counted_ahead() -> None:
     before = set(tokenizer.asked)
     tokenizer.asked.clear()
     assert session.current_plan.size > 200
-    said = {f"{what} {number}" for what in ("question", "answer", "output") for number in range(50)}
-    assert said | {"Be brief."} <= before
-    assert said.isdisjoint(tokenizer.asked)
+    contents = {
+        f"{what} {number}" for what in ("question", "answer", "output") for number in range(50)
+    }
+    assert contents | {"Be brief."} <= before
+    assert contents.isdisjoint(tokenizer.asked)

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from brim.testing import ErrorReply, ScriptedServer
-from tests.support.shell.driver import Home, home, sent
-from tests.support.shell.replies import COMMAND, DESTRUCTIVE, answer, asks, events, shown
+from tests.support.shell.driver import Home, home, list_sent_texts
+from tests.support.shell.replies import COMMAND, DESTRUCTIVE, answer, asks, events, read_screen
 from tests.support.terminal import Terminal
 
 __all__ = ["home"]
 
 
 def test_run_skip_and_quit_are_reported_to_the_model(home: Home) -> None:
-    said = "Look:\nCMD: mkdir -v one-$((1 + 0))"
-    said += "\nCMD: touch skipped\nCMD: touch left\nCMD: touch rest"
-    with ScriptedServer([said, "Fine."]) as provider:
+    reply_text = "Look:\nCMD: mkdir -v one-$((1 + 0))"
+    reply_text += "\nCMD: touch skipped\nCMD: touch left\nCMD: touch rest"
+    with ScriptedServer([reply_text, "Fine."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.terminal.line("what is here?")
             for reply in ("y", "s", "q"):
                 answer(shell, COMMAND, reply)
             shell.at_prompt()
-            assert "directory 'one-1'" in shown(shell)
+            assert "directory 'one-1'" in read_screen(shell)
             shell.do("and now?")
-    told = sent(provider)
-    assert "$ mkdir -v one-$((1 + 0))\nmkdir: created directory 'one-1'" in told
+    messages = list_sent_texts(provider)
+    assert "$ mkdir -v one-$((1 + 0))\nmkdir: created directory 'one-1'" in messages
     for command in ("touch skipped", "touch left", "touch rest"):
-        assert f"[brim] The user skipped `{command}`." in told
+        assert f"[brim] The user skipped `{command}`." in messages
     assert not list(home.folder.glob("[slr][ke]*")), "none of the others was run"
     asked = events(home, "asked")
     assert [event["answer"] for event in asked] == ["run", "skip", "stop"]
@@ -55,7 +55,7 @@ def test_an_edited_command_is_assessed_again(home: Home) -> None:
             shell.at_prompt()
             shell.do("and now?")
     assert (home.folder / "kept").is_dir()
-    assert "$ mkdir -v instead\nmkdir: created" in sent(provider)
+    assert "$ mkdir -v instead\nmkdir: created" in list_sent_texts(provider)
     asked = [(event["command"], event["answer"]) for event in events(home, "asked")]
     assert asked == [
         ("touch kept", "edit"),
@@ -67,8 +67,8 @@ def test_an_edited_command_is_assessed_again(home: Home) -> None:
 def test_a_destructive_command_always_needs_the_whole_word(home: Home) -> None:
     for name in ("a", "b"):
         (home.folder / name).mkdir()
-    said = "CMD: echo harmless\nCMD: rm -rf a\nCMD: echo $(rm -rf b)"
-    with ScriptedServer([said, "Fine."]) as provider:
+    reply_text = "CMD: echo harmless\nCMD: rm -rf a\nCMD: echo $(rm -rf b)"
+    with ScriptedServer([reply_text, "Fine."]) as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             shell.terminal.line("clean up")
@@ -76,13 +76,13 @@ def test_a_destructive_command_always_needs_the_whole_word(home: Home) -> None:
                 answer(shell, DESTRUCTIVE, reply)
             answer(shell, DESTRUCTIVE, "no")
             shell.at_prompt()
-            assert 'type the whole word "yes"' in shown(shell)
+            assert 'type the whole word "yes"' in read_screen(shell)
             shell.do("and now?")
     assert not (home.folder / "a").exists()
     assert (home.folder / "b").exists()
-    told = sent(provider)
-    assert "$ echo harmless\nharmless" in told, "it ran without a question"
-    assert "[brim] The user skipped `echo $(rm -rf b)`." in told
+    messages = list_sent_texts(provider)
+    assert "$ echo harmless\nharmless" in messages, "it ran without a question"
+    assert "[brim] The user skipped `echo $(rm -rf b)`." in messages
     asked = events(home, "asked")
     assert [event["answer"] for event in asked] == ["run", "skip"]
     assert all(event["destructive"] for event in asked)
@@ -117,8 +117,8 @@ def test_a_read_only_command_runs_without_a_question(home: Home) -> None:
         with home.shell() as shell:
             shell.do("please count")
             shell.do("and now?")
-    assert "$ wc -w notes\n3 notes" in sent(provider)
-    assert "$ cat notes | head -1\nthree words here" in sent(provider)
+    assert "$ wc -w notes\n3 notes" in list_sent_texts(provider)
+    assert "$ cat notes | head -1\nthree words here" in list_sent_texts(provider)
     assert events(home, "asked") == []
 
 
@@ -137,8 +137,8 @@ def test_an_alias_or_function_of_the_user_is_looked_into(home: Home) -> None:
 
 def test_a_script_of_the_model_is_as_dangerous_as_its_content(home: Home) -> None:
     (home.folder / "kept").mkdir()
-    said = "CMD: printf 'rm -rf kept' > clean.sh\nCMD: bash clean.sh\nCMD: ./clean.sh"
-    with ScriptedServer([said, "Fine."]) as provider:
+    reply_text = "CMD: printf 'rm -rf kept' > clean.sh\nCMD: bash clean.sh\nCMD: ./clean.sh"
+    with ScriptedServer([reply_text, "Fine."]) as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             shell.terminal.line("please clean up")
@@ -159,7 +159,7 @@ def test_an_explanation_is_not_part_of_the_conversation(home: Home) -> None:
             answer(shell, COMMAND, "y")
             shell.at_prompt()
             shell.do("and now?")
-    explaining, last = sent(provider, 1), sent(provider, 2)
+    explaining, last = list_sent_texts(provider, 1), list_sent_texts(provider, 2)
     assert "touch one" in explaining
     assert "please say one" not in explaining
     assert "It makes a file." not in last
@@ -176,8 +176,8 @@ TRICKS = {
 
 
 def test_a_command_cannot_hide_text_from_the_user(home: Home) -> None:
-    said = "\n".join(f"CMD: {command}" for command, _ in TRICKS.values())
-    with ScriptedServer(f"Look:\n{said}") as provider:
+    reply_text = "\n".join(f"CMD: {command}" for command, _ in TRICKS.values())
+    with ScriptedServer(f"Look:\n{reply_text}") as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
             shell.terminal.line("please show me")
@@ -206,8 +206,10 @@ def test_the_end_of_a_long_line_is_shown(home: Home) -> None:
         with home.shell("--yes") as shell:
             shell.terminal.line("please show me")
             asks(shell, DESTRUCTIVE)
-            assert "; rm -rf x" in shown(shell).replace("CMD: ", "")
-            assert shown(shell).count("rm -rf x") >= 2, "in the line, and as what is found in it"
+            assert "; rm -rf x" in read_screen(shell).replace("CMD: ", "")
+            assert read_screen(shell).count("rm -rf x") >= 2, (
+                "in the line, and as what is found in it"
+            )
             shell.terminal.line("s")
             shell.at_prompt()
     assert (home.folder / "x").is_dir()
@@ -221,14 +223,14 @@ def test_an_incomplete_command_is_reported_to_the_model(home: Home) -> None:
             answer(shell, DESTRUCTIVE, "yes")
             shell.at_prompt()
             shell.do("and now?")
-    told = sent(provider)
-    assert "incomplete" in told
-    assert "$ echo next\nnext" in told
+    messages = list_sent_texts(provider)
+    assert "incomplete" in messages
+    assert "$ echo next\nnext" in messages
 
 
 def test_lone_surrogates_and_an_ended_shell_are_survived(home: Home) -> None:
-    said = "Look \\ud800:\\nCMD: echo a\\ud800b\\nCMD: exit 3\\nCMD: echo next"
-    message = f'{{"role": "assistant", "content": "{said}"}}'
+    reply_text = "Look \\ud800:\\nCMD: echo a\\ud800b\\nCMD: exit 3\\nCMD: echo next"
+    message = f'{{"role": "assistant", "content": "{reply_text}"}}'
     choice = f'{{"index": 0, "finish_reason": "stop", "message": {message}}}'
     raw = f'{{"id": "a", "object": "chat.completion", "choices": [{choice}]}}'
     with ScriptedServer([ErrorReply(200, raw=raw.encode()), "Fine."]) as provider:
@@ -237,10 +239,10 @@ def test_lone_surrogates_and_an_ended_shell_are_survived(home: Home) -> None:
             assert "a\ufffdb" in shell.do("please say something")
             assert "Fine." in shell.do("and now?")
             assert "wrote 4 turns to" in shell.do(":export talk.json")
-    told = sent(provider)
-    assert "$ echo a\ufffdb\na\ufffdb" in told
-    assert "[The shell ended. The next command runs in a new one.]" in told
-    assert "$ echo next\nnext" in told
+    messages = list_sent_texts(provider)
+    assert "$ echo a\ufffdb\na\ufffdb" in messages
+    assert "[The shell ended. The next command runs in a new one.]" in messages
+    assert "$ echo next\nnext" in messages
     turns = [event["message"]["content"] for event in events(home, "turn")]
     assert turns[1].startswith("Look \ud800:"), "it is kept as it was said"
 
@@ -267,10 +269,10 @@ def test_ctrl_c_prevents_the_remaining_commands(home: Home) -> None:
             shell.at_prompt()
             shell.do("and now?")
     assert not (home.folder / "other").exists()
-    told = sent(provider)
-    assert "[exit code 130]" in told
-    assert told.count("[brim] The user skipped `touch other`.") == 2
-    assert "[brim] The user skipped `rm -rf x`." in told
+    messages = list_sent_texts(provider)
+    assert "[exit code 130]" in messages
+    assert messages.count("[brim] The user skipped `touch other`.") == 2
+    assert "[brim] The user skipped `rm -rf x`." in messages
     assert [event["answer"] for event in events(home, "asked")] == ["skip", "interrupt"]
 
 
@@ -282,4 +284,4 @@ def test_a_script_never_confirms(home: Home) -> None:
     assert done.returncode == 0, done.stderr
     assert (home.folder / "x").is_dir()
     assert "harmless" in done.stdout
-    assert "[brim] The user skipped `rm -rf x`." in sent(provider)
+    assert "[brim] The user skipped `rm -rf x`." in list_sent_texts(provider)

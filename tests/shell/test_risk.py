@@ -75,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def judged(line: str, place: Path, **more: str) -> Assessment:
+def assess_line(line: str, place: Path, **more: str) -> Assessment:
     home = place.parent / "home"
     variables = {
         "HOME": str(home), "SHELL": "/bin/bash", "EMPTY": "", "TARGET": "notes.txt", "TOOL": "rm",
@@ -87,16 +87,16 @@ def judged(line: str, place: Path, **more: str) -> Assessment:
     )  # fmt: skip
 
 
-def passed(lines: list[str], place: Path) -> list[str]:
-    return [line for line in lines if not judged(line, place).is_destructive]
+def filter_harmless(lines: list[str], place: Path) -> list[str]:
+    return [line for line in lines if not assess_line(line, place).is_destructive]
 
 
-def asked(lines: list[str], place: Path) -> list[str]:
-    return [line for line in lines if judged(line, place).is_destructive]
+def filter_destructive(lines: list[str], place: Path) -> list[str]:
+    return [line for line in lines if assess_line(line, place).is_destructive]
 
 
 def whys(line: str, place: Path, **more: str) -> str:
-    return "\n".join(finding.why for finding in judged(line, place, **more).findings)
+    return "\n".join(finding.why for finding in assess_line(line, place, **more).findings)
 
 
 def test_the_table_is_large() -> None:
@@ -108,48 +108,48 @@ def test_the_table_is_large() -> None:
 
 
 def test_no_destructive_line_passes(place: Path) -> None:
-    assert passed(DESTRUCTIVE, place) == []
+    assert filter_harmless(DESTRUCTIVE, place) == []
 
 
 def test_no_line_that_can_destroy_is_read_only(place: Path) -> None:
-    assert [line for line in DESTRUCTIVE + ASKED if judged(line, place).is_read_only] == []
+    assert [line for line in DESTRUCTIVE + ASKED if assess_line(line, place).is_read_only] == []
 
 
 def test_few_harmless_lines_count_as_destructive(place: Path) -> None:
-    found = asked(HARMLESS + READ_ONLY, place)
+    found = filter_destructive(HARMLESS + READ_ONLY, place)
     assert len(found) <= MOST_DESTRUCTIVE * len(HARMLESS), found
 
 
 def test_few_read_only_lines_are_asked_about(place: Path) -> None:
-    found = [line for line in READ_ONLY if not judged(line, place).is_read_only]
+    found = [line for line in READ_ONLY if not assess_line(line, place).is_read_only]
     assert len(found) <= MOST_ASKED * len(READ_ONLY), found
 
 
 @pytest.mark.parametrize("name", WRAPS)
 def test_a_wrapped_destructive_line_stays_destructive(name: str, place: Path) -> None:
-    assert passed([WRAPS[name](line) for line in DESTRUCTIVE], place) == []
+    assert filter_harmless([WRAPS[name](line) for line in DESTRUCTIVE], place) == []
 
 
 @pytest.mark.parametrize("name", WRAPS)
 def test_a_wrapped_line_that_can_destroy_is_not_read_only(name: str, place: Path) -> None:
     wrapped = [WRAPS[name](line) for line in ASKED]
-    assert [line for line in wrapped if judged(line, place).is_read_only] == []
+    assert [line for line in wrapped if assess_line(line, place).is_read_only] == []
 
 
 @pytest.mark.parametrize("name", [name for name in WRAPS if name != "pipe"])
 def test_a_wrapped_harmless_line_stays_harmless(name: str, place: Path) -> None:
-    found = asked([WRAPS[name](line) for line in HARMLESS], place)
+    found = filter_destructive([WRAPS[name](line) for line in HARMLESS], place)
     assert len(found) <= MOST_DESTRUCTIVE * len(HARMLESS), found
 
 
 def test_what_is_piped_into_a_shell_is_always_destructive(place: Path) -> None:
-    assert passed([WRAPS["pipe"](line) for line in HARMLESS + READ_ONLY], place) == []
+    assert filter_harmless([WRAPS["pipe"](line) for line in HARMLESS + READ_ONLY], place) == []
 
 
 def test_sudo_hides_nothing(place: Path) -> None:
     simple = [line for line in DESTRUCTIVE if SIMPLE.fullmatch(line)]
     assert len(simple) > 150
-    assert passed([f"sudo {line}" for line in simple], place) == []
+    assert filter_harmless([f"sudo {line}" for line in simple], place) == []
 
 
 def test_no_wrapper_of_the_table_hides_its_command(place: Path) -> None:
@@ -163,12 +163,12 @@ def test_no_wrapper_of_the_table_hides_its_command(place: Path) -> None:
         for command in ("rm notes.txt", "rm -v -c -x notes.txt", "git reset --hard", "sudo reboot")
     ]
     assert len(found) > 300
-    assert passed(found, place) == []
+    assert filter_harmless(found, place) == []
 
 
 def test_each_finding_says_what_it_is_about(place: Path) -> None:
     for line in DESTRUCTIVE:
-        for finding in judged(line, place).findings:
+        for finding in assess_line(line, place).findings:
             assert finding.why.strip()
             assert finding.text.strip() or not line.strip()
             assert not re.search(r"[\ue000-\ue00f]", finding.text + finding.why), line
@@ -195,26 +195,26 @@ def test_each_finding_says_what_it_is_about(place: Path) -> None:
         ("git reset --hard", "not committed"),
     ],
 )
-def test_the_reason_is_said(line: str, why: str, place: Path) -> None:
+def test_the_reason_is_given(line: str, why: str, place: Path) -> None:
     assert why in whys(line, place)
 
 
 def test_variables_of_the_shell_count(place: Path) -> None:
-    assert judged("$RUNNER x", place, RUNNER="rm").is_destructive
-    assert not judged("$RUNNER x", place, RUNNER="ls").is_destructive
-    assert not judged("echo x > $DIR/new.py", place, DIR="src").is_destructive
-    assert judged("echo x > $DIR/main.py", place, DIR="src").is_destructive
+    assert assess_line("$RUNNER x", place, RUNNER="rm").is_destructive
+    assert not assess_line("$RUNNER x", place, RUNNER="ls").is_destructive
+    assert not assess_line("echo x > $DIR/new.py", place, DIR="src").is_destructive
+    assert assess_line("echo x > $DIR/main.py", place, DIR="src").is_destructive
 
 
 def test_an_empty_or_missing_file_can_be_written(place: Path) -> None:
-    assert not judged("echo x > empty.txt", place).is_destructive
-    assert not judged("echo x > absent.txt", place).is_destructive
-    assert judged("echo x > notes.txt", place).is_destructive
+    assert not assess_line("echo x > empty.txt", place).is_destructive
+    assert not assess_line("echo x > absent.txt", place).is_destructive
+    assert assess_line("echo x > notes.txt", place).is_destructive
 
 
 def test_a_line_that_may_run_hidden_code_is_not_read_only(place: Path) -> None:
     for line in HIDDEN:
-        assert not judged(line, place).is_read_only, line
+        assert not assess_line(line, place).is_read_only, line
 
 
 HIDDEN: Final = (
@@ -235,28 +235,28 @@ def test_a_program_in_the_project_is_not_read_only(place: Path) -> None:
     (tools / "wc").write_text("#!/bin/sh\nrm -rf ~\n")
     (tools / "wc").chmod(0o755)
     path = {"PATH": "/usr/bin:/bin"}
-    assert judged("wc notes.txt", place, **path).is_read_only
+    assert assess_line("wc notes.txt", place, **path).is_read_only
     for path in ({"PATH": f"{tools}:/usr/bin:/bin"}, {"PATH": "/usr/bin:tools"}, {"PATH": ":/bin"}):
-        assert not judged("wc notes.txt", place, **path).is_read_only
+        assert not assess_line("wc notes.txt", place, **path).is_read_only
     shutil.rmtree(tools)
 
 
 def test_a_pattern_that_can_become_an_option_is_not_read_only(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).touch()
-    assert judged("sort *", tmp_path).is_read_only
-    assert not judged("uniq *", tmp_path).is_read_only, "it writes to the second file"
+    assert assess_line("sort *", tmp_path).is_read_only
+    assert not assess_line("uniq *", tmp_path).is_read_only, "it writes to the second file"
     (tmp_path / "-ob").touch()
     for line in ("sort *", "rg x ?ob", "find *", "sort -o*"):
-        assert not judged(line, tmp_path).is_read_only, line
-    assert judged("cat *", tmp_path).is_read_only
+        assert not assess_line(line, tmp_path).is_read_only, line
+    assert assess_line("cat *", tmp_path).is_read_only
 
 
 def test_a_toolchain_of_the_project_is_not_read_only(tmp_path: Path) -> None:
-    assert judged("cargo --version", tmp_path).is_read_only
+    assert assess_line("cargo --version", tmp_path).is_read_only
     (tmp_path / "rust-toolchain.toml").touch()
-    assert not judged("cargo --version", tmp_path).is_read_only
-    assert not judged("rustc --version", tmp_path).is_read_only
+    assert not assess_line("cargo --version", tmp_path).is_read_only
+    assert not assess_line("rustc --version", tmp_path).is_read_only
 
 
 @pytest.mark.parametrize(
@@ -268,10 +268,10 @@ def test_a_toolchain_of_the_project_is_not_read_only(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_setting_with_which_git_runs_programs_is_known(setting: str, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    assert judged("git log", tmp_path).is_read_only
+    assert assess_line("git log", tmp_path).is_read_only
     key, _, value = setting.partition("=")
     subprocess.run(["git", "config", key, value], cwd=tmp_path, check=True)
-    assert not judged("git log", tmp_path).is_read_only
+    assert not assess_line("git log", tmp_path).is_read_only
 
 
 def test_a_repository_that_runs_programs_is_not_read_only(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_repository_that_runs_programs_is_not_read_only(tmp_path: Path) -> Non
 def test_nothing_is_run_or_changed(place: Path) -> None:
     before = sorted((str(path), path.stat().st_mtime_ns) for path in place.parent.rglob("*"))
     for line in DESTRUCTIVE + HARMLESS + READ_ONLY:
-        judged(line, place)
+        assess_line(line, place)
     after = sorted((str(path), path.stat().st_mtime_ns) for path in place.parent.rglob("*"))
     assert after == before
 
@@ -327,9 +327,9 @@ NESTS: Final[Mapping[str, tuple[str, str]]] = {
 
 @pytest.mark.parametrize("kind", NESTS)
 @pytest.mark.parametrize("count", [3, 12, 100, 3_000])
-def test_what_is_nested_too_deep_is_asked_about(kind: str, count: int, place: Path) -> None:
+def test_code_that_is_nested_too_deep_is_asked_about(kind: str, count: int, place: Path) -> None:
     start, end = NESTS[kind]
-    verdict = judged(f"{start * count}rm x{end * count}", place)
+    verdict = assess_line(f"{start * count}rm x{end * count}", place)
     assert verdict.is_destructive or kind in ("braces", "defaults")
     assert "could not be assessed" not in str(verdict)
 
@@ -347,8 +347,8 @@ def test_what_is_nested_too_deep_is_asked_about(kind: str, count: int, place: Pa
     ],
     ids=lambda line: f"{line[:12]!r}x{len(line)}",
 )  # fmt: skip
-def test_a_huge_line_is_judged(line: str, place: Path) -> None:
-    verdict = judged(line, place)
+def test_a_huge_line_is_assessed(line: str, place: Path) -> None:
+    verdict = assess_line(line, place)
     assert verdict.is_destructive or len(line) <= 16_384
     assert "could not be assessed" not in str(verdict)
 
@@ -368,8 +368,8 @@ PIECES: Final = st.sampled_from([
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.one_of(st.lists(PIECES, max_size=40).map("".join), st.text(max_size=200)))
-def test_any_text_is_judged(place: Path, text: str) -> None:
-    verdict = judged(text, place)
+def test_any_text_is_assessed(place: Path, text: str) -> None:
+    verdict = assess_line(text, place)
     assert "could not be assessed" not in str(verdict)
 
 
@@ -381,7 +381,7 @@ def test_a_line_of_its_own_is_seen_after_any_text(place: Path, text: str, line: 
     """Either the text cannot be read, or it has ended before the second line, or it holds it."""
     if re.search(r"['\"\\`#]|<<", text):
         return
-    assert judged(f"{text}\n{line}", place).is_destructive
+    assert assess_line(f"{text}\n{line}", place).is_destructive
 
 
 @settings(
@@ -393,9 +393,11 @@ def test_a_line_of_its_own_is_seen_after_any_text(place: Path, text: str, line: 
 def test_wraps_within_wraps_hide_nothing(place: Path, line: str, names: list[str]) -> None:
     for name in names:
         line = WRAPS[name](line)
-    assert judged(line, place).is_destructive
+    assert assess_line(line, place).is_destructive
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", "# only a remark", ";"])
 def test_nothing_is_harmless_or_unreadable(text: str, place: Path) -> None:
-    assert all(f.why == "it is not a valid shell command" for f in judged(text, place).findings)
+    assert all(
+        f.why == "it is not a valid shell command" for f in assess_line(text, place).findings
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from brim.shell.proposals import RULE
 from brim.testing import ErrorReply, ScriptedServer
 from tests.support.shell.driver import Home, Typist, home, texts
-from tests.support.shell.replies import events, shown
+from tests.support.shell.replies import events, read_screen
 
 __all__ = ["home"]
 
@@ -90,7 +90,7 @@ def test_the_fallback_is_asked_once(home: Home) -> None:
             tried = len(main.requests)
             shell.terminal.line("and how are you now?")
             shell.terminal.wait_for("back in the prompt")
-            assert shown(shell).count("out of order") == 3
+            assert read_screen(shell).count("out of order") == 3
             assert len(main.requests) == 2 * tried, "not again after the second has failed"
             assert len(second.requests) == 1 + tried
     assert [event["other"] for event in events(home, "fallback")] == ["other", "other"]
@@ -105,12 +105,12 @@ def test_no_fallback_for_requests_over_the_limit_or_the_cap(home: Home) -> None:
             shell.wait(lambda: shell.terminal.before_cursor.rstrip().endswith("words"))
             shell.terminal.press("enter")
             shell.terminal.wait_for("to get your message back")
-            assert "the limit is" in shown(shell)
+            assert "the limit is" in read_screen(shell)
         cap = "[cost]\ncap_at_dollars = 0.000001"
         home.configure(main, 'fallback = "other"', PRICE, other(second), cap)
         with home.shell() as shell:
             shell.terminal.line("hello there, how are you?")
             shell.terminal.wait_for("back in the prompt")
-            assert "0.000001" in shown(shell)
+            assert "0.000001" in read_screen(shell)
     assert main.requests == []
     assert second.requests == []

@@ -132,7 +132,7 @@ def test_a_token_gives_itself_away(label: str, token: str, around: str) -> None:
 
 
 @pytest.mark.parametrize(("label", "line", "secret"), IN_PLACE)
-def test_what_stands_around_a_secret_stays(label: str, line: str, secret: str) -> None:
+def test_text_around_a_secret_stays(label: str, line: str, secret: str) -> None:
     masked = plain.mask(f"before\n{line.format(secret)}\nafter\n")
     shown = line.format(f"[secret: {label.partition(' ')[2]}]")
     assert masked == MaskedText(f"before\n{shown}\nafter\n", (label,))
@@ -143,7 +143,7 @@ def test_what_only_looks_like_a_secret_stays(text: str) -> None:
     assert plain.mask(text) == MaskedText(text)
 
 
-def test_a_key_that_was_cut_is_masked_as_far_as_it_goes() -> None:
+def test_a_truncated_key_is_masked() -> None:
     lines = PEM.splitlines(keepends=True)
     head, tail = "".join(lines[:3]), "".join(lines[2:])
     assert plain.mask(f"$ head -3 key\n{head}and more").text == (
@@ -213,7 +213,7 @@ def test_what_is_no_secret_of_the_environment_stays(name: str, value: str) -> No
     assert Masker({name: value}).mask(f"it is {value}, as it was").found == ()
 
 
-def test_what_was_found_is_told_once_and_without_its_value() -> None:
+def test_a_found_secret_is_reported_once_without_its_value() -> None:
     key = ENVIRONMENT["OPENAI_API_KEY"]
     masked = masker.mask(f"{key} {key}\n{PEM}\n{key} postgres://a:b12@h")
     assert masked.found == (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brim.testing import ErrorReply, ScriptedServer, TextReply
-from tests.support.shell.driver import Home, home, last_words, sent, texts
+from tests.support.shell.driver import Home, home, last_words, list_sent_texts, texts
 from tests.support.terminal import Start, start_terminal
 
 __all__ = ["home", "start_terminal"]
@@ -110,9 +110,9 @@ def test_a_message_that_cannot_fit_is_an_error_and_not_lost(home: Home) -> None:
             shell.at_prompt()
             shell.terminal.press("up")
             shell.at("again the end")
-            said = shell.terminal.everything
-            assert re.search(r"brim: .*tokens", said)
-            assert "Traceback" not in said
+            output = shell.terminal.everything
+            assert re.search(r"brim: .*tokens", output)
+            assert "Traceback" not in output
             shell.terminal.press("ctrl-c")
             assert "Aye." in shell.do("a short one instead?")
     assert len(provider.requests) == 1
@@ -167,7 +167,7 @@ def test_the_fallback_model_replies(home: Home) -> None:
             shown = shell.do("?is anybody there")
             assert "asking other instead" in shown
             assert "Here." in shown
-    assert "is anybody there" in sent(well)
+    assert "is anybody there" in list_sent_texts(well)
 
 
 def test_colors_depend_on_the_environment(home: Home) -> None:

@@ -13,7 +13,7 @@ import pytest
 from brim.providers.local.weights import SMOLLM2
 from brim.shell.commands import COMMANDS, names
 from brim.testing import ScriptedServer
-from tests.support.shell.driver import Home, home, last_words, sent, texts
+from tests.support.shell.driver import Home, home, last_words, list_sent_texts, texts
 
 __all__ = ["home"]
 
@@ -33,7 +33,7 @@ PRINTED = "[exec output]\n$ echo printed\nprinted\n\n"
 SLIDING = '[context]\npolicy = "sliding"'
 
 
-def numbered(body: Any) -> str:
+def repeat_question(body: Any) -> str:
     """Return a long reply that repeats the question."""
     return f"You said {last_words(body)[-40:]!r}. " + "More about it. " * 40
 
@@ -120,7 +120,7 @@ def test_context_and_tokens(home: Home) -> None:
 
 
 def test_request_is_what_is_sent_next(home: Home) -> None:
-    with ScriptedServer(numbered) as provider:
+    with ScriptedServer(repeat_question) as provider:
         home.configure(provider, SLIDING, window=1_000, reply=200)
         with home.shell(columns=1_500) as shell:
             shell.do(":memory add I am called Ada.")
@@ -132,16 +132,16 @@ def test_request_is_what_is_sent_next(home: Home) -> None:
             shell.do("and now?")
     body = provider.requests[before].body
     assert body == shown
-    assert "question 0" not in sent(provider, before), "something had to be left out"
-    assert "printed" in sent(provider, before)
-    assert "Ada" in sent(provider, before)
+    assert "question 0" not in list_sent_texts(provider, before), "something had to be left out"
+    assert "printed" in list_sent_texts(provider, before)
+    assert "Ada" in list_sent_texts(provider, before)
 
 
 def test_request_follows_the_routing_rules(home: Home) -> None:
     project = home.folder / "project"
     (project / ".git").mkdir(parents=True)
     (project / "notes.txt").write_text("x")
-    with ScriptedServer(numbered) as provider, ScriptedServer("Aye.") as small:
+    with ScriptedServer(repeat_question) as provider, ScriptedServer("Aye.") as small:
         at = f'[models.small]\nendpoint = "{small.url}"\nwindow = 2000\nshort_view = true'
         home.configure(provider, at, RULES.replace('"fast"', '"small"'))
         with home.shell(folder=project, columns=1_500) as shell:
@@ -156,7 +156,7 @@ def test_request_follows_the_routing_rules(home: Home) -> None:
     assert "notes.txt" in texts(provider.requests[0])[0]
     assert provider.requests[0].body["messages"] == first["messages"]
     assert texts(small.requests[0])[0].startswith("Answer with the text only.")
-    assert "question 0" not in sent(small), "a small model is shown the last turns only"
+    assert "question 0" not in list_sent_texts(small), "a small model is shown the last turns only"
     assert small.requests[0].body["messages"] == second["messages"]
     assert provider.requests[-1].body["messages"] == third["messages"]
     assert (second["model"], third["model"]) == ("small", "scripted")
@@ -239,29 +239,29 @@ def test_history_shows_authors_and_empty_turns(home: Home) -> None:
 
 def test_compact_asks_and_undo_restores_everything(home: Home) -> None:
     def answer(body: Any) -> str:
-        return numbered(body) if body.get("stream") else "They spoke of numbers."
+        return repeat_question(body) if body.get("stream") else "They spoke of numbers."
 
     with ScriptedServer(answer) as provider:
         home.configure(provider, window=3_000)
         with home.shell() as shell:
             for number in range(9):
                 shell.do(f"?question {number}")
-            whole = sent(provider)
+            whole = list_sent_texts(provider)
             shell.asked(":compact primes", "compact? [y]es, [n]o: ")
             assert re.search(r"[\d,]+ → .*[\d,]+ tokens", shell.terminal.everything)
             assert "nothing was changed" in shell.do("n")
             assert len(provider.requests) == 9, "no summary was requested"
             shell.asked(":compact primes", "compact? [y]es, [n]o: ")
             assert "They spoke of numbers." in shell.do("y")
-            assert "primes" in sent(provider)
+            assert "primes" in list_sent_texts(provider)
             shell.do("?question 9")
-            assert "question 4" not in sent(provider)
-            assert "They spoke of numbers." in sent(provider)
+            assert "question 4" not in list_sent_texts(provider)
+            assert "They spoke of numbers." in list_sent_texts(provider)
             shell.do(":undo")
             assert "compaction undone" in shell.do(":undo")
             shell.do("?question 10")
-            assert whole in sent(provider)
-            assert "They spoke of numbers." not in sent(provider)
+            assert whole in list_sent_texts(provider)
+            assert "They spoke of numbers." not in list_sent_texts(provider)
 
 
 def test_a_stopped_compaction_changes_nothing(home: Home) -> None:
@@ -271,14 +271,14 @@ def test_a_stopped_compaction_changes_nothing(home: Home) -> None:
         if not body.get("stream"):
             is_asked.set()
             hold.wait(60)
-        return numbered(body)
+        return repeat_question(body)
 
     with ScriptedServer(answer) as provider:
         home.configure(provider, window=3_000)
         with home.shell() as shell:
             for number in range(8):
                 shell.do(f"?question {number}")
-            whole = sent(provider)
+            whole = list_sent_texts(provider)
             shell.asked(":compact", "compact? [y]es, [n]o: ")
             shell.terminal.line("y")
             is_asked.wait(60)
@@ -287,11 +287,11 @@ def test_a_stopped_compaction_changes_nothing(home: Home) -> None:
             shell.at_prompt()
             hold.set()
             shell.do("?question 8")
-    assert whole in sent(provider)
+    assert whole in list_sent_texts(provider)
 
 
 def test_pin_recall_and_rolling(home: Home) -> None:
-    with ScriptedServer(numbered) as provider:
+    with ScriptedServer(repeat_question) as provider:
         home.configure(provider, SLIDING, window=1_400, reply=200)
         with home.shell() as shell:
             shell.do("?my number is 417")
@@ -299,8 +299,8 @@ def test_pin_recall_and_rolling(home: Home) -> None:
             assert "pinned: 0" in shell.do(":pin 0")
             for number in range(8):
                 shell.do(f"?question {number}")
-            assert "417" in sent(provider)
-            assert "teal" not in sent(provider)
+            assert "417" in list_sent_texts(provider)
+            assert "teal" not in list_sent_texts(provider)
             assert re.search(r"^0 +user +pinned +my number", shell.do(":history 30"), re.MULTILINE)
             assert re.search(r"^2 +user +dropped +my colour", shell.do(":history 30"), re.MULTILINE)
             assert "Turn 0 is still sent" in shell.do(":recall 0")
@@ -310,7 +310,7 @@ def test_pin_recall_and_rolling(home: Home) -> None:
             assert "no turn is pinned" in shell.do(":pin off 0")
             for number in range(8, 14):
                 shell.do(f"?question {number}")
-            assert "417" not in sent(provider)
+            assert "417" not in list_sent_texts(provider)
             assert "Turn 99 does not exist" in shell.do(":pin 99")
             assert "The turn to pin must be a number: 'x'" in shell.do(":pin x")
             assert "The turn is missing. Example: :recall 3" in shell.do(":recall")

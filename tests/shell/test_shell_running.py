@@ -53,13 +53,13 @@ def test_a_command_is_shown_live_and_sent_to_the_model(
         assert "exit code 3" in shell.do("(exit 3)")
         assert "not found" in shell.do("!nosuchprogram")
         shell.do("what happened here?")
-    told = last_words(provider.requests[0].body)
-    assert told.startswith("[exec output]\n")
-    assert "begun\n" in told
-    assert "got typed" in told
-    assert "$ (exit 3)\n(no output)\n[exit code 3]" in told
-    assert "[exit code 127]" in told
-    assert told.endswith("\n\nwhat happened here?")
+    message = last_words(provider.requests[0].body)
+    assert message.startswith("[exec output]\n")
+    assert "begun\n" in message
+    assert "got typed" in message
+    assert "$ (exit 3)\n(no output)\n[exit code 3]" in message
+    assert "[exit code 127]" in message
+    assert message.endswith("\n\nwhat happened here?")
 
 
 @pytest.mark.usefixtures("provider")
@@ -109,11 +109,11 @@ def test_a_long_output_is_clipped_with_the_path_of_the_whole(
         shell.terminal.wait_for(lambda screen: "line 4000 of many" in screen)
         shell.at_prompt()
         shell.do("how many lines were there?")
-        told = last_words(provider.requests[0].body)
-        assert "line 1 of many" in told
-        assert "line 4000 of many" in told
-        assert "line 2000 of many" not in told
-        named = re.search(r"\[full output: (.*)\]", told)
+        message = last_words(provider.requests[0].body)
+        assert "line 1 of many" in message
+        assert "line 4000 of many" in message
+        assert "line 2000 of many" not in message
+        named = re.search(r"\[full output: (.*)\]", message)
         assert named is not None
         path = Path(named[1].replace("~", str(home.folder), 1))
         assert "line 2000 of many" in path.read_text()
@@ -130,10 +130,10 @@ def test_secrets_are_not_sent_to_the_model(home: Home, provider: ScriptedServer)
         made = "ghp_" + "aB3dE6gH9" * 4
         assert "hidden from the model" in shell.do(f"echo {made}")
         shell.do("which key is it?")
-    told = last_words(provider.requests[0].body)
-    assert "the key is " in told
-    assert secret not in told
-    assert made not in told.split("$ echo " + made)[-1]
+    message = last_words(provider.requests[0].body)
+    assert "the key is " in message
+    assert secret not in message
+    assert made not in message.split("$ echo " + made)[-1]
 
 
 def test_a_full_screen_program_leaves_nothing(
@@ -152,9 +152,9 @@ def test_a_full_screen_program_leaves_nothing(
         assert "exit code" not in "\n".join(shell.terminal.screen)
         assert "after it" in shell.do("echo after it")
         shell.do("what was that?")
-    told = last_words(provider.requests[0].body)
-    assert "\x1b" not in told
-    assert "after it" in told
+    message = last_words(provider.requests[0].body)
+    assert "\x1b" not in message
+    assert "after it" in message
 
 
 def test_a_proposed_command_runs_if_the_user_agrees(home: Home) -> None:
@@ -167,5 +167,5 @@ def test_a_proposed_command_runs_if_the_user_agrees(home: Home) -> None:
             shell.terminal.wait_for("created directory")
             shell.at_prompt()
             shell.do("?so what is it")
-    told = last_words(provider.requests[1].body)
-    assert "$ mkdir -v n-$((6*7))\nmkdir: created directory 'n-42'" in told
+    message = last_words(provider.requests[1].body)
+    assert "$ mkdir -v n-$((6*7))\nmkdir: created directory 'n-42'" in message

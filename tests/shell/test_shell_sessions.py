@@ -24,15 +24,15 @@ __all__ = ["home"]
 
 def test_a_killed_shell_is_resumed_with_all_messages(home: Home) -> None:
     hold = threading.Event()
-    said = TextReply("One two three four.", hold=hold)
-    with ScriptedServer(["Good day.", said, "Where were we?"]) as provider:
+    held_reply = TextReply("One two three four.", hold=hold)
+    with ScriptedServer(["Good day.", held_reply, "Where were we?"]) as provider:
         home.configure(provider)
         with home.shell() as shell:
             shell.do("good day to you")
             shell.do("echo kept too")
             shell.terminal.line("please count to four")
             shell.terminal.wait_for("One")
-            shell.wait(lambda: drafted(home.state) == "One", "the draft on disk")
+            shell.wait(lambda: read_draft(home.state) == "One", "the draft on disk")
             shell.terminal.kill()
         with home.shell("resume") as shell:
             assert "4 turns" in shell.terminal.everything
@@ -91,7 +91,7 @@ def test_a_command_that_was_killed_with_its_shell_is_not_forgotten(home: Home) -
     assert list(temporary.glob("brim-*")) == []
 
 
-def drafted(state: Path) -> str | None:
+def read_draft(state: Path) -> str | None:
     with closing(sqlite3.connect(state / "brim.sqlite3")) as base:
         row = base.execute("SELECT draft FROM sessions").fetchone()
     return str(row[0]) if row and row[0] else None

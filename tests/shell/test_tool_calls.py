@@ -112,7 +112,7 @@ def asked_to_call(
     return reply
 
 
-def called(servers: McpServers, call: Call) -> ToolResult:
+def call_tool(servers: McpServers, call: Call) -> ToolResult:
     """Return the result of a call; without arguments if the model wrote invalid ones."""
     try:
         arguments = json.loads(call.arguments or "{}")
@@ -121,8 +121,10 @@ def called(servers: McpServers, call: Call) -> ToolResult:
     return servers.call(call.name, arguments)
 
 
-def told(session: brim.Session, servers: McpServers, calls: Sequence[Call]) -> list[ToolResult]:
-    results = [called(servers, call) for call in calls]
+def run_calls(
+    session: brim.Session, servers: McpServers, calls: Sequence[Call]
+) -> list[ToolResult]:
+    results = [call_tool(servers, call) for call in calls]
     for call, result in zip(calls, results, strict=True):
         session.tool(call.id, result.text)
     return results
@@ -140,7 +142,7 @@ def test_a_tool_call_runs_and_its_result_is_sent(
     reply = asked_to_call(client, llama, session, 120)
     assert reply.calls
     assert {call.name for call in reply.calls} == {"own__add"}
-    results = told(session, servers, reply.calls)
+    results = run_calls(session, servers, reply.calls)
     assert results[0].text.lstrip("-").isdigit() or results[0].is_error
     answer = client.send(session, max_tokens=8)
     assert answer.usage is not None
@@ -153,7 +155,7 @@ def test_a_failing_tool_is_reported_to_the_model(
     session = session_with([tool for tool in servers.tools if tool.name == "fail"])
     session.user("Try it.")
     reply = asked_to_call(client, llama, session, 120)
-    results = told(session, servers, reply.calls)
+    results = run_calls(session, servers, reply.calls)
     assert {result.is_error for result in results} == {True}
     sent = client.request(session)["messages"]
     assert "the reason of the failure" in sent[-1]["content"]

@@ -32,16 +32,16 @@ def test_saved_data_is_there_in_the_next_run(tmp_path: Path) -> None:
 
 
 def test_forgotten_data_is_deleted(tmp_path: Path) -> None:
-    learned = CalibrationStore(tmp_path / "l")
+    store = CalibrationStore(tmp_path / "l")
     for endpoint, model in (("a", "m"), ("a", "n"), ("b", "m")):
-        learned.save(endpoint, model, {"x": 1})
-    learned.forget("a", "m")
-    assert set(learned.all()) == {("a", "n"), ("b", "m")}
-    learned.forget("a")
-    assert set(learned.all()) == {("b", "m")}
-    learned.forget()
-    assert learned.all() == {}
-    assert learned.load("b", "m") is None
+        store.save(endpoint, model, {"x": 1})
+    store.forget("a", "m")
+    assert set(store.all()) == {("a", "n"), ("b", "m")}
+    store.forget("a")
+    assert set(store.all()) == {("b", "m")}
+    store.forget()
+    assert store.all() == {}
+    assert store.load("b", "m") is None
 
 
 def test_other_users_cannot_read_the_file(tmp_path: Path) -> None:
@@ -85,24 +85,24 @@ def test_an_unusable_file_does_not_fail(spoil: object, tmp_path: Path) -> None:
     path.parent.mkdir()
     assert callable(spoil)
     spoil(path)
-    learned = CalibrationStore(path)
-    assert learned.load("a", "m") is None
-    learned.save("a", "m", {"x": 1})
-    assert learned.load("a", "m") == {"x": 1}
-    assert learned.all() == {("a", "m"): {"x": 1}}
-    assert learned.problem is not None
-    assert str(path) in learned.problem
-    learned.forget("a")
-    assert learned.all() == {}
+    store = CalibrationStore(path)
+    assert store.load("a", "m") is None
+    store.save("a", "m", {"x": 1})
+    assert store.load("a", "m") == {"x": 1}
+    assert store.all() == {("a", "m"): {"x": 1}}
+    assert store.problem is not None
+    assert str(path) in store.problem
+    store.forget("a")
+    assert store.all() == {}
 
 
 def test_an_invalid_row_is_replaced(tmp_path: Path) -> None:
     no_json(tmp_path / "l")
-    learned = CalibrationStore(tmp_path / "l")
-    assert learned.load("a", "m") is None
-    learned.save("a", "m", {"x": 1})
-    assert learned.load("a", "m") == {"x": 1}
-    assert learned.problem is None
+    store = CalibrationStore(tmp_path / "l")
+    assert store.load("a", "m") is None
+    store.save("a", "m", {"x": 1})
+    assert store.load("a", "m") == {"x": 1}
+    assert store.problem is None
 
 
 def test_a_file_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ def test_a_file_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
     CalibrationStore(path).save("a", "m", {"x": 1})
     with closing(sqlite3.connect(path)) as base, base:
         base.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 5}")
-    learned = CalibrationStore(path)
-    learned.save("a", "m", {"x": 2})
-    assert learned.load("a", "m") == {"x": 2}
-    assert "newer brim" in str(learned.problem)
+    store = CalibrationStore(path)
+    store.save("a", "m", {"x": 2})
+    assert store.load("a", "m") == {"x": 2}
+    assert "newer brim" in str(store.problem)
     with closing(sqlite3.connect(path)) as base:
         assert base.execute("SELECT data FROM calibration").fetchall() == [('{"x":1}',)]
         assert base.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS) + 5,)
@@ -139,11 +139,11 @@ def test_several_processes_write_concurrently(tmp_path: Path) -> None:
 
 
 def test_several_threads_write_concurrently(tmp_path: Path) -> None:
-    learned = CalibrationStore(tmp_path / "l")
+    store = CalibrationStore(tmp_path / "l")
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: learned.save("h", str(number), {"n": number}), range(60)))
-    assert len(learned.all()) == 60
-    assert learned.problem is None
+        list(pool.map(lambda number: store.save("h", str(number), {"n": number}), range(60)))
+    assert len(store.all()) == 60
+    assert store.problem is None
 
 
 def test_the_folder_can_be_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

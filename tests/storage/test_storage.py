@@ -197,8 +197,8 @@ def test_two_processes_write_concurrently(database: Database) -> None:
     log = ConversationStore(database)
     assert sorted(saved.folder for saved in log.list()) == ["a", "b", "c"]
     for saved in log.list():
-        said = [event.data["message"]["content"] for event in log.events(saved.id)]
-        assert said == [f"{saved.folder}{number}" for number in range(40)]
+        contents = [event.data["message"]["content"] for event in log.events(saved.id)]
+        assert contents == [f"{saved.folder}{number}" for number in range(40)]
 
 
 def test_old_conversations_are_pruned_but_their_spending_is_kept(tmp_path: Path) -> None:
@@ -298,20 +298,22 @@ def test_facts_and_settings_persist(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "problem"),
     [
         (b"no database at all, but long enough to be told from an empty file" * 20, "cannot be"),
         (None, "newer brim"),
     ],
 )
-def test_the_error_names_an_unusable_file(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_the_error_names_an_unusable_file(
+    tmp_path: Path, content: bytes | None, problem: str
+) -> None:
     if content is None:
         with sqlite3.connect(tmp_path / FILE) as base:
             base.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
         base.close()
     else:
         (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(StoreError, match=said) as caught:
+    with pytest.raises(StoreError, match=problem) as caught:
         ConversationStore(Database(tmp_path)).list()
     assert str(tmp_path / FILE) in str(caught.value)
 

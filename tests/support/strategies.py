@@ -98,10 +98,10 @@ def steps(draw: st.DrawFn, faults: bool) -> list[Raw]:
     number = draw(st.sampled_from((1, 1, 1, 2, 3)))
     first = draw(st.integers(0, 5))  # ids are reused in later turns, as in real histories
     ids = [f"call{first + place}" for place in range(number)]
-    said = draw(st.one_of(st.none(), st.just(""), contents()))
+    content = draw(st.one_of(st.none(), st.just(""), contents()))
     calling: Raw = {
         "role": "assistant",
-        "content": said,
+        "content": content,
         "tool_calls": [call(name, text(draw(sizes), 3)) for name in ids],
     }
     if draw(st.integers(0, 7)) == 0:

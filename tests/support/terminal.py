@@ -206,7 +206,7 @@ _CURSOR: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
-def _sent(key: str, *, is_application: bool) -> str:
+def _encode_key(key: str, *, is_application: bool) -> str:
     """Return what a terminal sends for a key; cursor keys depend on the mode."""
     if key in _CURSOR:
         return f"\x1b{'O' if is_application else '['}{_CURSOR[key]}"
@@ -216,13 +216,13 @@ def _sent(key: str, *, is_application: bool) -> str:
         return chr(ord(key[-1].upper()) - 64)
     if key.startswith("alt-"):
         inner = key.removeprefix("alt-")
-        rest = inner if len(inner) == 1 else _sent(inner, is_application=is_application)
+        rest = inner if len(inner) == 1 else _encode_key(inner, is_application=is_application)
         return "\x1b" + rest
     raise ValueError(f"no key is called {key!r}")
 
 
 def _tmux_name(key: str) -> str:
-    _sent(key, is_application=False)  # raises for an unknown name
+    _encode_key(key, is_application=False)  # raises for an unknown name
     if key in _CURSOR:
         return key.capitalize()
     if key in _NAMED:
@@ -326,10 +326,10 @@ class _Emulator:
 
     def ansi(self) -> str:
         rows = range(self.screen.lines)
-        return "\n".join(_colored(self.screen, y) for y in rows).rstrip("\n")
+        return "\n".join(_format_row(self.screen, y) for y in rows).rstrip("\n")
 
 
-def _colored(screen: _Screen, y: int) -> str:
+def _format_row(screen: _Screen, y: int) -> str:
     width = len(screen.text(y).rstrip())
     cells = [screen.buffer[y][x] for x in range(screen.columns)]
     while len(cells) > width and _look(cells[-1]) == _look(screen.default_char):
@@ -456,7 +456,7 @@ class Terminal(Driver):
 
     def press(self, key: str) -> None:
         is_application = _APPLICATION_KEYS in self._emulator.screen.mode
-        self._send(_sent(key, is_application=is_application))
+        self._send(_encode_key(key, is_application=is_application))
 
     def _send(self, text: str) -> None:
         data = text.encode()

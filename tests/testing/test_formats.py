@@ -41,10 +41,10 @@ def answer_to(
     provider: ScriptedServer, path: str, body: Mapping[str, Any]
 ) -> tuple[int, bytes, bytes]:
     """Return status, headers and body of the response."""
-    return sent(provider, path, json.dumps(body).encode())
+    return post_raw(provider, path, json.dumps(body).encode())
 
 
-def sent(provider: ScriptedServer, path: str, raw: bytes) -> tuple[int, bytes, bytes]:
+def post_raw(provider: ScriptedServer, path: str, raw: bytes) -> tuple[int, bytes, bytes]:
     address = urllib.parse.urlsplit(provider.url)
     with closing(http.client.HTTPConnection(address.netloc)) as connection:
         connection.request("POST", address.path + path, raw, {"x-asked": "yes"})
@@ -144,9 +144,9 @@ def test_the_count_equals_the_usage_of_the_response() -> None:
         openai_client(provider) as client,
         anthropic_client(provider) as other,
     ):
-        told: Any = {"system": "Be brief.", "messages": HELLO}
-        counted = other.messages.count_tokens(model="m", **told).input_tokens
-        assert counted == other.messages.create(model="m", max_tokens=9, **told).usage.input_tokens
+        fixed: Any = {"system": "Be brief.", "messages": HELLO}
+        counted = other.messages.count_tokens(model="m", **fixed).input_tokens
+        assert counted == other.messages.create(model="m", max_tokens=9, **fixed).usage.input_tokens
         client.responses.create(model="m", input="Hello?", tools=TOOLS)
         count = client.responses.input_tokens.count(model="m", input="Hello?", tools=TOOLS)
         assert count.input_tokens == provider.requests[-1].tokens
@@ -292,7 +292,7 @@ def test_different_requests_or_replies_have_different_ids(path: str) -> None:
 def test_the_raw_body_is_recorded() -> None:
     with ScriptedServer("ok") as provider:
         raw = b'{ "messages": [{"content": "h\\u00e9", "role": "user"}] }'
-        assert sent(provider, "/chat/completions", raw)[0] == 200
+        assert post_raw(provider, "/chat/completions", raw)[0] == 200
         (asked,) = provider.requests
     assert asked.raw == raw
     assert asked.body == json.loads(raw)
@@ -327,44 +327,44 @@ def test_a_known_prefix_of_a_chat_is_cached() -> None:
 
 def test_a_known_prefix_of_a_response_is_cached() -> None:
     with ScriptedServer("ok", caches_prompts=True) as provider, openai_client(provider) as client:
-        told: Any = {"model": "m", "instructions": "Be brief.", "tools": TOOLS}
+        fixed: Any = {"model": "m", "instructions": "Be brief.", "tools": TOOLS}
         for texts in (["one"], ["one", "two", "three"], ["other"]):
-            client.responses.create(**told, input=turns(*texts))
-        again: Any = client.responses.create(**told, input=turns("one", "two")).usage
-        first: Any = client.responses.create(**told, input=turns("new")).usage
-    counts = [int(brim.count({**told, "input": turns(*texts)})) for texts in ([], ["one", "two"])]
+            client.responses.create(**fixed, input=turns(*texts))
+        again: Any = client.responses.create(**fixed, input=turns("one", "two")).usage
+        first: Any = client.responses.create(**fixed, input=turns("new")).usage
+    counts = [int(brim.count({**fixed, "input": turns(*texts)})) for texts in ([], ["one", "two"])]
     assert first.input_tokens_details.cached_tokens == counts[0]
     assert again.input_tokens_details.cached_tokens == counts[1]
     assert again.input_tokens == counts[1]
 
 
-def marked(role: str, text: str) -> dict[str, Any]:
+def make_marked(role: str, text: str) -> dict[str, Any]:
     block = {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}
     return {"role": role, "content": [block]}
 
 
 def test_anthropic_caches_marked_prefixes() -> None:
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
-    told: Any = {"model": "m", "max_tokens": 9, "system": system}
+    fixed: Any = {"model": "m", "max_tokens": 9, "system": system}
     with (
         ScriptedServer("ok", caches_prompts=True) as provider,
         anthropic_client(provider) as client,
     ):
 
         def usage(*messages: Any, **more: Any) -> tuple[int | None, int | None, int]:
-            used = client.messages.create(**{**told, **more}, messages=messages).usage
+            used = client.messages.create(**{**fixed, **more}, messages=messages).usage
             counts = (used.cache_read_input_tokens, used.cache_creation_input_tokens)
             assert sum((used.input_tokens, *filter(None, counts))) == provider.requests[-1].tokens
             return *counts, used.input_tokens
 
         head = int(brim.count({"system": system, "messages": []}))
         one, two, three = turns("one", "two", "three")
-        grown = provider.prompt_tokens("/v1/messages", {**told, "messages": [one, two, three]})
-        start = provider.prompt_tokens("/v1/messages", {**told, "messages": [one]})
+        grown = provider.prompt_tokens("/v1/messages", {**fixed, "messages": [one, two, three]})
+        start = provider.prompt_tokens("/v1/messages", {**fixed, "messages": [one]})
         assert usage(one) == (0, head, start - head)
         assert usage(one, two, three) == (head, 0, grown - head)
-        assert usage(one, two, marked("user", "three")) == (head, grown - head, 0)
-        assert usage(one, two, marked("user", "three")) == (grown, 0, 0)
+        assert usage(one, two, make_marked("user", "three")) == (head, grown - head, 0)
+        assert usage(one, two, make_marked("user", "three")) == (grown, 0, 0)
         assert usage(one, two, three) == (head, 0, grown - head)
         assert usage(one, two, three, cache_control={"type": "ephemeral"}) == (grown, 0, 0)
         assert usage(one, system="Be brief.") == (0, 0, start)
@@ -372,7 +372,7 @@ def test_anthropic_caches_marked_prefixes() -> None:
 
 def test_anthropic_limits_the_number_of_marks() -> None:
     with ScriptedServer("ok") as provider, anthropic_client(provider) as client:
-        messages: Any = [marked("user", "word")] * 5
+        messages: Any = [make_marked("user", "word")] * 5
         client.messages.create(model="m", max_tokens=9, messages=messages[:4])
         with pytest.raises(anthropic.BadRequestError, match="At most 4"):
             client.messages.create(model="m", max_tokens=9, messages=messages)
@@ -386,7 +386,7 @@ def test_anthropic_limits_how_far_a_mark_looks_back() -> None:
 
         def cached(number: int) -> int:
             messages = turns(*map(str, range(number)))
-            messages[-1] = marked("user", messages[-1]["content"])
+            messages[-1] = make_marked("user", messages[-1]["content"])
             asked: Any = {"model": "m", "max_tokens": 9, "messages": messages}
             return int(client.messages.create(**asked).usage.cache_read_input_tokens)
 

@@ -32,9 +32,9 @@ __all__ = ["store"]
 
 def test_replies_are_sent_in_turn() -> None:
     with ScriptedServer(["one", "two"]) as provider, openai_client(provider) as client:
-        for said in ("one", "two"):
+        for reply in ("one", "two"):
             answer = client.chat.completions.create(model="m", messages=HELLO)
-            assert answer.choices[0].message.content == said
+            assert answer.choices[0].message.content == reply
             assert answer.choices[0].finish_reason == "stop"
         with pytest.raises(openai.BadRequestError, match="no more replies"):
             client.chat.completions.create(model="m", messages=HELLO)
@@ -84,9 +84,9 @@ def test_cached_tokens_are_reported_in_every_format() -> None:
         assert usage.prompt_tokens_details is not None
         assert usage.prompt_tokens_details.cached_tokens == 3
         hello: Any = HELLO
-        told = other.messages.create(model="m", max_tokens=9, messages=hello).usage
-        assert told.cache_read_input_tokens == 3
-        assert told.input_tokens == provider.requests[1].tokens - 3
+        reported = other.messages.create(model="m", max_tokens=9, messages=hello).usage
+        assert reported.cache_read_input_tokens == 3
+        assert reported.input_tokens == provider.requests[1].tokens - 3
 
 
 def test_a_stream_has_the_same_text() -> None:
@@ -95,9 +95,9 @@ def test_a_stream_has_the_same_text() -> None:
             model="m", messages=HELLO, stream=True, stream_options={"include_usage": True}
         )
         pieces = list(stream)
-        said = [piece.choices[0].delta.content or "" for piece in pieces if piece.choices]
-        assert len([words for words in said if words]) == 7
-        assert "".join(said) == TEXT
+        reply = [piece.choices[0].delta.content or "" for piece in pieces if piece.choices]
+        assert len([words for words in reply if words]) == 7
+        assert "".join(reply) == TEXT
         assert pieces[-1].usage is not None
         assert pieces[-1].usage.completion_tokens == brim.count(TEXT)
 

@@ -11,7 +11,7 @@ from brim.tokens import cache, counter_for
 from brim.tokens.cache import CAPACITY, ENTRY_WEIGHT, MAX_STORED_LENGTH, CountCache, make_safe_count
 
 
-def recording(counted: list[str]) -> Callable[[str], int]:
+def make_recorder(counted: list[str]) -> Callable[[str], int]:
     def count(text: str) -> int:
         counted.append(text)
         return len(text)
@@ -19,34 +19,34 @@ def recording(counted: list[str]) -> Callable[[str], int]:
     return count
 
 
-def held(table: CountCache) -> int:
+def sum_entries(table: CountCache) -> int:
     return sum(len(text) + ENTRY_WEIGHT for text in (*table.young, *table._old))
 
 
 def test_a_text_is_counted_once() -> None:
     counted: list[str] = []
-    table = CountCache(recording(counted))
+    table = CountCache(make_recorder(counted))
     assert [table.find("hello"), table.young["hello"], table.find("hello")] == [5, 5, 5]
     assert counted == ["hello"]
 
 
 def test_a_long_text_is_counted_once_and_not_stored() -> None:
     counted: list[str] = []
-    table = CountCache(recording(counted))
+    table = CountCache(make_recorder(counted))
     text = "x" * (MAX_STORED_LENGTH + 1)
     assert table.find(text) == table.find(text) == MAX_STORED_LENGTH + 1
     assert len(counted) == 1
-    assert held(table) == ENTRY_WEIGHT  # the empty text
+    assert sum_entries(table) == ENTRY_WEIGHT  # the empty text
 
 
 def test_the_cache_is_bounded_and_keeps_used_entries() -> None:
     counted: list[str] = []
-    table = CountCache(recording(counted))
+    table = CountCache(make_recorder(counted))
     for number in range(200):
         table.find(f"{number:03}" * 300_000)
         if "often" not in table.young:
             table.find("often")
-        assert held(table) <= CAPACITY + MAX_STORED_LENGTH
+        assert sum_entries(table) <= CAPACITY + MAX_STORED_LENGTH
     assert counted.count("often") == 1
     assert len(set(counted)) == 201
 
@@ -56,7 +56,7 @@ def test_all_caches_share_one_bound() -> None:
     for table in tables:
         for number in range(10):
             table.find(f"{number}" * 900_000)
-    assert sum(map(held, tables)) <= CAPACITY + MAX_STORED_LENGTH
+    assert sum(map(sum_entries, tables)) <= CAPACITY + MAX_STORED_LENGTH
 
 
 @pytest.mark.parametrize("outcome", [-1, RuntimeError("broken")])

@@ -52,7 +52,7 @@ def lossless(width: int, height: int) -> bytes:
     return riff(b"VP8L", b"\x2f" + struct.pack("<I", bits) + b"\0" * 20)
 
 
-def extended(width: int, height: int) -> bytes:
+def make_extended(width: int, height: int) -> bytes:
     canvas = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
     return riff(b"VP8X", b"\x10\0\0\0" + canvas + b"\0" * 20)
 
@@ -61,13 +61,13 @@ def progressive(width: int, height: int) -> bytes:
     return jpeg(width, height, frame=0xC2)
 
 
-def annotated(width: int, height: int) -> bytes:
+def make_annotated(width: int, height: int) -> bytes:
     """With a color profile of 150 kB, padding, and a Huffman table before the frame."""
     profile = segment(0xE2, b"\0" * 50_000)
     return jpeg(width, height, profile, b"\xff\xff" + profile, profile, segment(0xC4, b"\0" * 28))
 
 
-KINDS: list[Kind] = [png, gif, jpeg, progressive, annotated, lossy, lossless, extended]
+KINDS: list[Kind] = [png, gif, jpeg, progressive, make_annotated, lossy, lossless, make_extended]
 kinds = st.sampled_from(KINDS)
 
 

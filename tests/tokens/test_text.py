@@ -34,7 +34,7 @@ ANYTHING = st.one_of(
 
 
 @cache
-def packed(name: str, engine: str) -> VocabularyTokenizer:
+def load_vocabulary(name: str, engine: str) -> VocabularyTokenizer:
     """A vocabulary, encoded with splintr or with tiktoken."""
     vocabulary = VocabularyTokenizer(name)
     with patch.dict(sys.modules, {"splintr": None} if engine == "tiktoken" else {}):
@@ -61,7 +61,7 @@ def size(text: str) -> int:
 def test_tokens_match_openais_published_ones(
     name: str, text: str, tokens: list[int], engine: str
 ) -> None:
-    vocabulary = packed(name, engine)
+    vocabulary = load_vocabulary(name, engine)
     assert vocabulary.encode(text) == tokens
     assert vocabulary.count(text) == len(tokens)
 
@@ -137,21 +137,23 @@ def test_the_heuristics_divide_bytes(text: str) -> None:
 def test_long_runs_get_a_close_upper_estimate(
     text: str, truth: int, engine: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tokens = packed("o200k_base", engine).count(text)
+    tokens = load_vocabulary("o200k_base", engine).count(text)
     assert truth <= tokens <= truth * 1.02
     assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_unpaired_surrogate_counts_as_its_replacement(engine: str) -> None:
-    vocabulary = packed("o200k_base", engine)
+    vocabulary = load_vocabulary("o200k_base", engine)
     assert vocabulary.count("a\ud800b") == vocabulary.count("a\ufffdb")
 
 
 @pytest.mark.parametrize("name", OPENAI)
 @given(text=ANYTHING)
 def test_splintr_produces_the_same_tokens(name: str, text: str) -> None:
-    assert packed(name, "splintr").encode(text) == packed(name, "tiktoken").encode(text)
+    assert load_vocabulary(name, "splintr").encode(text) == load_vocabulary(
+        name, "tiktoken"
+    ).encode(text)
 
 
 def test_an_unverified_splintr_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,7 +222,7 @@ def agent(*outputs: str, beside: str = "go on") -> Raw:
     return body(*messages)
 
 
-def limited(given: Raw, limit: int, policy: PolicyName = "steady") -> brim.Request:
+def fit_limited(given: Raw, limit: int, policy: PolicyName = "steady") -> brim.Request:
     return brim.fit(given, model=MODEL, window=limit + 1, reply=1, policy=policy)
 
 
@@ -233,7 +233,7 @@ def test_the_newest_results_are_trimmed_last_even_with_text_after_them(policy: P
     least = int(brim.count(body(step, last), model=MODEL)) + 300
     most = int(brim.count(given, model=MODEL)) - 1
     for limit in range(most, least, -700):
-        request = limited(given, limit, policy)
+        request = fit_limited(given, limit, policy)
         assert request.plan.is_trimmed
         assert request.messages[-2] is step
         assert request.messages[-1] is last
@@ -242,7 +242,7 @@ def test_the_newest_results_are_trimmed_last_even_with_text_after_them(policy: P
 @pytest.mark.parametrize("policy", ["steady", "thrift", "rolling", "sliding"])
 def test_as_a_last_resort_they_are_clipped_and_the_text_stays_whole(policy: PolicyName) -> None:
     given = agent(*(text(300, seed) for seed in range(5)), text(900, 7))
-    request = limited(given, 500, policy)
+    request = fit_limited(given, 500, policy)
     clipped, words = request["messages"][-1]["content"]
     assert request.messages[-2] is given["messages"][-2]
     assert words is given["messages"][-1]["content"][1]
@@ -254,7 +254,7 @@ def test_as_a_last_resort_they_are_clipped_and_the_text_stays_whole(policy: Poli
 def test_a_step_is_open_until_another_turn_follows() -> None:
     given = agent(text(900, 1))
     given["messages"] += [assistant("I see."), user("so?")]
-    request = limited(given, 400)
+    request = fit_limited(given, 400)
     assert request.messages[-1] is given["messages"][-1]
     assert given["messages"][2] not in request.messages
 
@@ -262,7 +262,7 @@ def test_a_step_is_open_until_another_turn_follows() -> None:
 def test_the_overflow_error_lists_text_and_step_by_size() -> None:
     given = agent("done", beside=text(400, 3))
     with pytest.raises(brim.ContextOverflowError) as caught:
-        limited(given, 200)
+        fit_limited(given, 200)
     parts = caught.value.parts
     assert parts["last user"] > 400
     assert parts["open step"] > 0
@@ -274,7 +274,7 @@ def test_with_text_after_every_result_the_prefix_changes_only_at_trims() -> None
     before: list[Any] = []
     changes = 0
     for end in range(1, len(outputs) + 1):
-        request = limited(agent(*outputs[:end]), 3_000)
+        request = fit_limited(agent(*outputs[:end]), 3_000)
         changes += request.messages[: len(before)] != before
         before = list(request.messages)
     tokens = int(brim.count(agent(*outputs), model=MODEL))

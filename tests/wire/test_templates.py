@@ -576,7 +576,7 @@ def test_the_sent_prefix_is_stable_while_a_conversation_grows(
 # Counting
 
 
-def calibrated(model: str) -> Counter:
+def make_counter(model: str) -> Counter:
     counter = counter_for(model)
     assert isinstance(counter, RequestCounter)
     return CalibratedCounter(counter, 2.3, 0.4, 0.2)
@@ -586,7 +586,7 @@ COUNTERS: list[Counter] = [
     counter_for("gpt-4o"),
     counter_for("gpt-4o", tokenizer="chars/4"),
     counter_for("llama-3.1-8b", tokenizer="chars/3.5"),
-    calibrated("mistral-nemo"),
+    make_counter("mistral-nemo"),
 ]
 
 

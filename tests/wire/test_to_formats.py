@@ -510,7 +510,7 @@ def test_store_is_set_only_if_requested() -> None:
 # Cache marks
 
 
-def marked(body: Any) -> list[str]:
+def list_marks(body: Any) -> list[str]:
     """Return the positions of the marks: `system 0`, `tool 1`, `2.0` for a block of a message."""
     out = [f"system {n}" for n, block in enumerate(body.get("system", [])) if is_marked(block)]
     out += [f"tool {n}" for n, tool in enumerate(body.get("tools", [])) if is_marked(tool)]
@@ -544,7 +544,7 @@ def test_marks_are_set_at_the_head_the_frontier_and_the_end(
     body = messages_body(history(sketch), tools=tools)
     before = copy.deepcopy(body)
     out = add_cache_marks(body, frontier)
-    assert marked(out) == expected
+    assert list_marks(out) == expected
     assert body == before
     assert add_cache_marks(out, frontier) == out
 
@@ -557,8 +557,8 @@ def test_thinking_and_empty_text_are_never_marked() -> None:
             {"role": "assistant", "content": [BLOCKS[0]]},
         ]
     }
-    assert marked(add_cache_marks(body, 1)) == ["1.0"]
-    assert marked(add_cache_marks(body, 0)) == ["0.0"]
+    assert list_marks(add_cache_marks(body, 1)) == ["1.0"]
+    assert list_marks(add_cache_marks(body, 0)) == ["0.0"]
 
 
 def test_there_are_never_more_than_four_marks() -> None:
@@ -574,9 +574,9 @@ def test_there_are_never_more_than_four_marks() -> None:
             ],
         }
         out = add_cache_marks(body, 1)
-        assert len(marked(out)) == max(number, min(number + 3, 4))
+        assert len(list_marks(out)) == max(number, min(number + 3, 4))
         if number == 3:
-            assert marked(out)[-1] == "2.0"
+            assert list_marks(out)[-1] == "2.0"
 
 
 def test_marks_inside_results_count() -> None:
@@ -606,6 +606,6 @@ def test_a_mark_before_a_longer_one_has_its_lifetime() -> None:
 def test_adding_marks_changes_nothing_else(messages: list[Raw], frontier: int) -> None:
     body = messages_body(messages, tools=[TOOL])
     out = add_cache_marks(body, frontier)
-    assert len(marked(out)) <= 4
+    assert len(list_marks(out)) <= 4
     assert not find_anthropic_violations(out)
     assert read_messages(out, formats.ANTHROPIC) == read_messages(body, formats.ANTHROPIC)

@@ -20,7 +20,7 @@ from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import ALL, PERIODS, Cap, name_periods, project_scope
 from brim.gateway.accounts.postgres.store import PostgresAccountStore
 from brim.gateway.accounts.reservations import CapReached
-from tests.support.accounts.postgres import GUEST, Postgres, fresh, serving, tell
+from tests.support.accounts.postgres import GUEST, Postgres, fresh, start_server, tell
 from tests.support.accounts.reservations import (
     KEY,
     LONG,
@@ -67,7 +67,7 @@ async def store(store_at: At, url: str) -> PostgresAccountStore:
 
 @pytest.fixture(scope="module")
 def _server() -> Iterator[Postgres]:
-    with serving() as server:
+    with start_server() as server:
         yield server
 
 
@@ -90,7 +90,7 @@ def guest(url: str) -> str:
 
 
 @asynccontextmanager
-async def locked(url: str, counter: str) -> AsyncIterator[Any]:
+async def lock_counter(url: str, counter: str) -> AsyncIterator[Any]:
     """Lock a counter in another transaction."""
     connection = await asyncpg.connect(url)
     try:
@@ -105,7 +105,7 @@ async def locked(url: str, counter: str) -> AsyncIterator[Any]:
         await connection.close()
 
 
-async def waiting(connection: Any, requests: int) -> list[int]:
+async def wait_for_locks(connection: Any, requests: int) -> list[int]:
     """Wait until so many server processes wait for a lock; return their ids."""
     while True:
         found = await connection.fetch("SELECT DISTINCT pid FROM pg_locks WHERE NOT granted")
@@ -199,9 +199,9 @@ async def test_a_server_restart_loses_nothing(store_at: At, server: Postgres) ->
 async def test_a_reservation_can_be_repeated_after_a_lost_connection(
     store: PostgresAccountStore, url: str
 ) -> None:
-    async with locked(url, f"{OWN}/total/dollars") as operator:
+    async with lock_counter(url, f"{OWN}/total/dollars") as operator:
         broken = asyncio.create_task(store.reserve(make_reservation("r1", 10, TOTAL), LONG))
-        [process] = await waiting(operator, 1)
+        [process] = await wait_for_locks(operator, 1)
         await operator.execute("SELECT pg_terminate_backend($1)", process)
         with pytest.raises(AccountStoreUnavailableError):
             await broken
@@ -213,12 +213,12 @@ async def test_a_concurrent_retry_counts_once(
     store: PostgresAccountStore, store_at: At, url: str
 ) -> None:
     other = store_at(url)
-    async with locked(url, f"{OWN}/total/dollars") as operator:
+    async with lock_counter(url, f"{OWN}/total/dollars") as operator:
         both = [
             asyncio.create_task(one.reserve(make_reservation("r1", 10, TOTAL), LONG))
             for one in (store, other)
         ]
-        await waiting(operator, 2)
+        await wait_for_locks(operator, 2)
     assert await asyncio.gather(*both) == [None, None]
     assert await read_counter(store) == (0, 10)
 

@@ -42,7 +42,7 @@ DAILY = (ALL, Cap(1_000, "tokens", "day"))
 
 @pytest.fixture(scope="module")
 def _server() -> Iterator[Valkey]:
-    with valkey.serving() as server:
+    with valkey.start_server() as server:
         yield server
 
 
@@ -54,7 +54,7 @@ def server(_server: Valkey) -> Valkey:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[RedisAccountStore]:
+async def open_store(url: str) -> AsyncIterator[RedisAccountStore]:
     store = RedisAccountStore(url)
     try:
         await store.open()
@@ -64,13 +64,13 @@ async def opened(url: str) -> AsyncIterator[RedisAccountStore]:
 
 
 async def _open_once(url: str) -> None:
-    async with opened(url):
+    async with open_store(url):
         pass
 
 
 @pytest.fixture
 async def store(server: Valkey) -> AsyncIterator[RedisAccountStore]:
-    async with opened(server.url) as store:
+    async with open_store(server.url) as store:
         await store.add_key(KEY, SECRET)
         yield store
 
@@ -147,7 +147,7 @@ async def test_a_missing_counter_is_summed_once(server: Valkey, store: RedisAcco
     await store.sweep()
     assert await read_counter(store) == (4, 2)
     forget(server, "{brim}:counters:*", "{brim}:totals:*")
-    async with opened(server.url) as other:
+    async with open_store(server.url) as other:
         both = (store, other) * 8
         claims = [
             make_reservation(f"r{number}", 1, TEN, DAILY, tokens=1) for number in range(len(both))
@@ -254,8 +254,8 @@ async def test_only_counters_expire(server: Valkey, store: RedisAccountStore) ->
 
 
 async def test_a_server_with_hidden_settings_is_accepted() -> None:
-    with valkey.serving("--rename-command", "CONFIG", "") as server:
-        async with opened(server.url) as store:
+    with valkey.start_server("--rename-command", "CONFIG", "") as server:
+        async with open_store(server.url) as store:
             await store.add_key(KEY, SECRET)
             assert await store.keys() == [KEY]
 
@@ -318,16 +318,16 @@ class Cutting:
 
 
 @asynccontextmanager
-async def cutting(server: Valkey) -> AsyncIterator[tuple[Cutting, RedisAccountStore]]:
+async def open_cuttable(server: Valkey) -> AsyncIterator[tuple[Cutting, RedisAccountStore]]:
     way = Cutting(server)
     listener = await asyncio.start_server(way.carry, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
-    async with listener, opened(f"redis://127.0.0.1:{port}/0") as store:
+    async with listener, open_store(f"redis://127.0.0.1:{port}/0") as store:
         yield way, store
 
 
 async def test_an_operation_with_a_lost_reply_runs_once(server: Valkey) -> None:
-    async with cutting(server) as (way, store):
+    async with open_cuttable(server) as (way, store):
         way.losing = 1
         await store.add_key(KEY, SECRET)
         way.losing = 1
@@ -344,7 +344,7 @@ async def test_an_operation_with_a_lost_reply_runs_once(server: Valkey) -> None:
 
 
 async def test_repeatedly_lost_replies_mean_unavailable(server: Valkey) -> None:
-    async with cutting(server) as (way, store):
+    async with open_cuttable(server) as (way, store):
         await store.add_key(KEY, SECRET)
         way.losing = 2
         with pytest.raises(AccountStoreUnavailableError):
@@ -386,7 +386,7 @@ async def test_a_cancelled_caller_does_not_affect_others(store: RedisAccountStor
 async def test_a_prefix_separates_stores_on_one_server(
     server: Valkey, store: RedisAccountStore
 ) -> None:
-    async with opened(f"{server.url}?prefix=staging") as staging:
+    async with open_store(f"{server.url}?prefix=staging") as staging:
         assert await staging.keys() == []
         await staging.add_key(KEY, SECRET)
         await staging.reserve(make_reservation("r", 6, TEN), LONG)
@@ -425,7 +425,7 @@ def test_an_unknown_url_option_is_rejected(option: str) -> None:
 
 @pytest.mark.usefixtures("store")
 async def test_valkey_urls_are_accepted(server: Valkey) -> None:
-    async with opened(server.url.replace("redis:", "valkey:")) as same:
+    async with open_store(server.url.replace("redis:", "valkey:")) as same:
         assert await same.keys() == [KEY]
 
 

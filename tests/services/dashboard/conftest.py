@@ -42,7 +42,7 @@ def visit(browser: Browser) -> Iterator[OpenTab]:
         visit = Tab(page)
         visits.append(visit)
         hosts.add(urlsplit(address).netloc)
-        page.on("console", lambda said: visit.complaints.append(_complaint(said)))
+        page.on("console", lambda message: visit.complaints.append(_complaint(message)))
         page.on("pageerror", lambda error: visit.complaints.append(str(error)))
         page.on("request", lambda request: visit.asked.append(request.url))
         page.goto(f"{address}/{place}")
@@ -55,10 +55,10 @@ def visit(browser: Browser) -> Iterator[OpenTab]:
         assert {urlsplit(url).netloc for url in visit.asked} <= hosts
 
 
-def _complaint(said: ConsoleMessage) -> str:
+def _complaint(message: ConsoleMessage) -> str:
     """Return a console message, unless it is an expected failure of a data path."""
-    is_answer = urlsplit(said.location["url"]).path.startswith(NUMBERS)
-    return "" if said.text.startswith("Failed to load resource") and is_answer else said.text
+    is_answer = urlsplit(message.location["url"]).path.startswith(NUMBERS)
+    return "" if message.text.startswith("Failed to load resource") and is_answer else message.text
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import bearer_headers
-from tests.support.gateway.process import running
+from tests.support.gateway.process import run_gateway
 from tests.support.gateway.requests import CHAT, ask
 from tests.support.services.browser import TURNS, OpenTab, config, rows, sign_in
 
@@ -21,7 +21,7 @@ HOSTILE = "<img src=x onerror=document.title='taken'>"
 
 
 def test_names_are_shown_as_text(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         ask(server, CHAT, *TURNS, model=HOSTILE)
         page = visit(server).page
         expect(rows(page).first).to_contain_text(HOSTILE)
@@ -35,7 +35,7 @@ def test_names_are_shown_as_text(visit: OpenTab) -> None:
 
 
 def test_the_content_policy_blocks_other_scripts(visit: OpenTab) -> None:
-    with running(config("http://127.0.0.1:9")) as server:
+    with run_gateway(config("http://127.0.0.1:9")) as server:
         seen = visit(server)
         expect(seen.page.get_by_role("status")).to_have_text("Live")
         seen.page.evaluate(
@@ -49,7 +49,7 @@ def test_the_content_policy_blocks_other_scripts(visit: OpenTab) -> None:
         )
         expect(seen.page.locator("img")).to_be_attached()
         assert seen.page.title() == "Requests · brim"
-        assert any("Content Security Policy" in said for said in seen.complaints)
+        assert any("Content Security Policy" in message for message in seen.complaints)
         seen.complaints.clear()
 
 
@@ -66,7 +66,7 @@ def wait_for(page: Page, place: str) -> None:
 def test_every_control_and_chart_has_a_name(
     visit: OpenTab, secrets: dict[str, str], place: str
 ) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         alice = bearer_headers(secrets["alice"])
         id = ask(server, CHAT, *TURNS, headers=alice).headers["brim-request-id"]
         page = visit(server, place.replace("ID", id)).page
@@ -88,7 +88,7 @@ def test_every_control_and_chart_has_a_name(
 
 
 def test_all_controls_are_reachable_with_tab(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         page = visit(server).page
         expect(rows(page)).to_have_count(1)
@@ -114,7 +114,7 @@ def test_all_controls_are_reachable_with_tab(visit: OpenTab) -> None:
 
 
 def test_the_list_is_one_tab_stop(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         for _ in range(3):
             ask(server, CHAT, "hi")
         page = visit(server).page
@@ -147,7 +147,7 @@ def luminance(page: Page) -> float:
 def test_the_theme_follows_the_system_until_it_is_switched(
     visit: OpenTab,
 ) -> None:
-    with running(config("http://127.0.0.1:9")) as server:
+    with run_gateway(config("http://127.0.0.1:9")) as server:
         assert luminance(visit(server, color_scheme="light").page) > 0.9
         page = visit(server, color_scheme="dark").page
         assert luminance(page) < 0.2
@@ -161,7 +161,7 @@ def test_the_theme_follows_the_system_until_it_is_switched(
 def test_a_narrow_screen_does_not_scroll_horizontally(
     visit: OpenTab, secrets: dict[str, str], place: str
 ) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         alice = bearer_headers(secrets["alice"])
         id = ask(server, CHAT, *TURNS, headers=alice, model="m" * 90).headers["brim-request-id"]
         narrow = {"width": 360, "height": 700}
@@ -172,7 +172,7 @@ def test_a_narrow_screen_does_not_scroll_horizontally(
 
 
 def test_a_narrow_screen_has_rows_without_columns(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         page = visit(server, viewport={"width": 1_280, "height": 700}).page
         expect(page.locator("#list thead")).to_be_visible()

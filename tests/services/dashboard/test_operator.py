@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import bearer_headers, create_secret, revoke
-from tests.support.gateway.process import Running, running
+from tests.support.gateway.process import Running, run_gateway
 from tests.support.gateway.requests import CHAT, ask, wait_until
 from tests.support.services.browser import (
     TURNS,
@@ -26,15 +26,18 @@ from tests.support.services.browser import (
 
 
 def test_only_an_operator_key_opens_the_dashboard(visit: OpenTab, secrets: dict[str, str]) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         ask(server, CHAT, "hi", headers=bearer_headers(secrets["alice"]))
         page = visit(server).page
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         expect(page.get_by_label("Operator key")).to_be_focused()
         wrong = page.get_by_role("alert").filter(visible=True)
-        for secret, said in (("brim-wrong", "unknown or revoked"), (secrets["alice"], "operator")):
+        for secret, reason in (
+            ("brim-wrong", "unknown or revoked"),
+            (secrets["alice"], "operator"),
+        ):
             sign_in(page, secret)
-            expect(wrong).to_contain_text(said)
+            expect(wrong).to_contain_text(reason)
             expect(rows(page)).to_have_count(0)
         sign_in(page, secrets["boss"])
         expect(rows(page)).to_have_count(1)
@@ -43,7 +46,7 @@ def test_only_an_operator_key_opens_the_dashboard(visit: OpenTab, secrets: dict[
 
 
 def test_the_key_is_kept_in_the_tab_until_sign_out(visit: OpenTab, secrets: dict[str, str]) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         ask(server, CHAT, "hi", headers=bearer_headers(secrets["alice"]))
         seen = visit(server)
         page = seen.page
@@ -64,7 +67,7 @@ def test_the_key_is_kept_in_the_tab_until_sign_out(visit: OpenTab, secrets: dict
 
 
 def test_without_keys_no_sign_in_is_needed(visit: OpenTab) -> None:
-    with running(config("http://127.0.0.1:9")) as server:
+    with run_gateway(config("http://127.0.0.1:9")) as server:
         page = visit(server).page
         expect(page.get_by_role("status")).to_have_text("Live")
         expect(page.get_by_role("heading", name="Sign in")).to_be_hidden()
@@ -77,7 +80,7 @@ def test_without_keys_no_sign_in_is_needed(visit: OpenTab) -> None:
 
 
 def test_spending_is_shown_with_caps(visit: OpenTab, secrets: dict[str, str]) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         alice = bearer_headers(secrets["alice"])
         for _ in range(3):
             ask(server, CHAT, *TURNS, headers=alice)
@@ -105,7 +108,7 @@ def test_spending_is_shown_with_caps(visit: OpenTab, secrets: dict[str, str]) ->
 def test_small_amounts_are_not_rounded_to_zero_or_full(
     visit: OpenTab, secrets: dict[str, str]
 ) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         ask(server, CHAT, "hi", headers=bearer_headers(secrets["alice"]))
         spending = eventually_spent(server, secrets["boss"], requests=1)
         page = visit(server, "#spending").page
@@ -126,7 +129,7 @@ def test_keys_with_the_same_name_have_different_labels(
     for _ in range(2):
         run_in_thread(create_secret, "left")
         run_in_thread(revoke, "left")
-    with running(config("http://127.0.0.1:9")) as server:
+    with run_gateway(config("http://127.0.0.1:9")) as server:
         listed = get_json(server, "/brim/spending", secrets["boss"])["keys"]
         page = visit(server, "#spending").page
         sign_in(page, secrets["boss"])
@@ -152,7 +155,7 @@ def eventually_spent(server: Running, secret: str, requests: int = 3) -> dict[st
 def test_a_window_from_a_context_length_error_is_shown(visit: OpenTab) -> None:
     with (
         ScriptedServer("Hello.", window=2_000, reports_window=False) as provider,
-        running(config(provider.url, window=9_000, reply=100)) as server,
+        run_gateway(config(provider.url, window=9_000, reply=100)) as server,
     ):
         ask(server, CHAT, *TURNS)
         (route,) = get_json(server, "/brim/routes")["data"]
@@ -164,7 +167,10 @@ def test_a_window_from_a_context_length_error_is_shown(visit: OpenTab) -> None:
 
 
 def test_an_unknown_window_is_shown_as_unknown(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url, window=None)) as server:
+    with (
+        ScriptedServer("Hello.") as provider,
+        run_gateway(config(provider.url, window=None)) as server,
+    ):
         ask(server, CHAT, "hi")
         (route,) = get_json(server, "/brim/routes")["data"]
         assert (route["window"], route["limit"]) == (None, None)

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.accounts import bearer_headers
-from tests.support.gateway.process import running
+from tests.support.gateway.process import run_gateway
 from tests.support.gateway.requests import CHAT, ask
 from tests.support.services.browser import TURNS, OpenTab, Tab, config, rows, sign_in
 
@@ -21,7 +21,7 @@ from tests.support.services.browser import TURNS, OpenTab, Tab, config, rows, si
 def test_requests_appear_and_end_automatically(visit: OpenTab) -> None:
     held = threading.Event()
     answer = TextReply("Hello there.", hold=held)
-    with ScriptedServer(answer) as provider, running(config(provider.url)) as server:
+    with ScriptedServer(answer) as provider, run_gateway(config(provider.url)) as server:
         page = visit(server).page
         expect(page.get_by_text("No requests yet.")).to_be_visible()
         asking = threading.Thread(target=ask, args=(server, CHAT, "hi"), kwargs={"stream": True})
@@ -36,7 +36,7 @@ def test_requests_appear_and_end_automatically(visit: OpenTab) -> None:
 
 
 def test_a_row_shows_the_trim(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         answer = ask(server, CHAT, *TURNS)
         row = rows(visit(server).page).first
         headers = answer.headers
@@ -52,7 +52,7 @@ def test_a_row_shows_the_trim(visit: OpenTab) -> None:
 def test_failed_requests_can_be_filtered(visit: OpenTab) -> None:
     with (
         ScriptedServer([ErrorReply(500), "Hello."]) as provider,
-        running(config(provider.url)) as server,
+        run_gateway(config(provider.url)) as server,
     ):
         ask(server, CHAT, "hi")
         ask(server, CHAT, "hi")
@@ -67,7 +67,7 @@ def test_failed_requests_can_be_filtered(visit: OpenTab) -> None:
 
 
 def test_a_dry_run_is_shown_as_not_sent(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         ask(server, CHAT, *TURNS, headers={"brim-fitting": "dry-run"})
         page = visit(server).page
@@ -88,7 +88,7 @@ def test_a_request_rejected_by_the_gateway_is_shown_as_not_sent(
 ) -> None:
     with (
         ScriptedServer(ErrorReply(429, "slow down")) as provider,
-        running(config(provider.url)) as server,
+        run_gateway(config(provider.url)) as server,
     ):
         for secret in (secrets["alice"], secrets["poor"], "brim-unknown"):
             ask(server, CHAT, "hi", headers=bearer_headers(secret))
@@ -108,7 +108,7 @@ def test_a_request_rejected_by_the_gateway_is_shown_as_not_sent(
 
 
 def test_pausing_stops_updates(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         seen = visit(server)
         page = seen.page
@@ -123,7 +123,7 @@ def test_pausing_stops_updates(visit: OpenTab) -> None:
 
 
 def test_a_hidden_tab_does_not_poll(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         seen = visit(server)
         page = seen.page
         expect(page.get_by_role("status")).to_have_text("Live")
@@ -150,8 +150,8 @@ def eventually_asked(page: Page, seen: Tab, before: int) -> None:
 def test_requests_of_several_gateways_are_combined(visit: OpenTab) -> None:
     with (
         ScriptedServer("Hello.") as provider,
-        running(config(provider.url)) as one,
-        running(config(provider.url)) as other,
+        run_gateway(config(provider.url)) as one,
+        run_gateway(config(provider.url)) as other,
     ):
         for server, model in ((one, "first"), (other, "second")):
             ask(server, CHAT, "hi", model=model)
@@ -172,7 +172,7 @@ def test_requests_of_several_gateways_are_combined(visit: OpenTab) -> None:
 
 
 def test_a_request_can_be_opened_and_closed_by_keyboard(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         ask(server, CHAT, "hi")
         answer = ask(server, CHAT, *TURNS)
         page = visit(server).page
@@ -192,7 +192,7 @@ def test_a_request_can_be_opened_and_closed_by_keyboard(visit: OpenTab) -> None:
 
 
 def test_closing_a_request_changes_the_url_immediately(visit: OpenTab) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         request = ask(server, CHAT, "hi").headers["brim-request-id"]
         page = visit(server, f"#requests/{request}").page
         dialog = page.get_by_role("dialog", name="scripted")
@@ -209,15 +209,15 @@ def test_closing_a_request_changes_the_url_immediately(visit: OpenTab) -> None:
 def test_a_plan_is_shown_as_chart_and_table_without_content(
     visit: OpenTab,
 ) -> None:
-    with ScriptedServer("Hello.") as provider, running(config(provider.url)) as server:
+    with ScriptedServer("Hello.") as provider, run_gateway(config(provider.url)) as server:
         answer = ask(server, CHAT, *TURNS)
         id = answer.headers["brim-request-id"]
         plan = httpx.get(f"{server.url}/brim/requests/{id}").json()["plan"]
         page = visit(server, f"#requests/{id}").page
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_role("heading", name="81 messages")).to_be_visible()
-        went = f"Sent: {int(answer.headers['brim-tokens']):,} tokens"
-        expect(dialog.get_by_role("img", name=re.compile(went))).to_be_visible()
+        sent_label = f"Sent: {int(answer.headers['brim-tokens']):,} tokens"
+        expect(dialog.get_by_role("img", name=re.compile(sent_label))).to_be_visible()
         table = dialog.get_by_role("table")
         for reason in {decision["reason"] for decision in plan["decisions"]}:
             expect(table).to_contain_text(reason)
@@ -228,7 +228,7 @@ def test_a_plan_is_shown_as_chart_and_table_without_content(
 
 
 def test_an_unknown_request_is_reported(visit: OpenTab) -> None:
-    with running(config("http://127.0.0.1:9")) as server:
+    with run_gateway(config("http://127.0.0.1:9")) as server:
         page = visit(server, "#requests/brim_0123").page
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("no longer has this request")

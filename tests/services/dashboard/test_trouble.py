@@ -13,22 +13,24 @@ from playwright.sync_api import expect
 from brim.testing import ScriptedServer
 from tests.support.accounts import valkey
 from tests.support.gateway.accounts import bearer_headers, create_secret, with_gateway
-from tests.support.gateway.process import running, served
+from tests.support.gateway.process import run_gateway, run_serve
 from tests.support.gateway.requests import CHAT, ask
 from tests.support.services.browser import OpenTab, config, rows, run_in_thread, sign_in
 
 
 @contextmanager
-def serving(provider: ScriptedServer, place: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serve_with_keys(
+    provider: ScriptedServer, place: Path
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address of `brim serve`, and its process."""
     own = {"XDG_CONFIG_HOME": str(place), "BRIM_UPSTREAMS__U__ENDPOINT": provider.url}
-    with served(own) as found:
+    with run_serve(own) as found:
         yield found
 
 
 def test_a_stopped_gateway_is_reported_and_data_stays(visit: OpenTab) -> None:
     with ScriptedServer("Hello.") as provider:
-        with running(config(provider.url)) as server:
+        with run_gateway(config(provider.url)) as server:
             ask(server, CHAT, "hi")
             page = visit(server).page
             expect(rows(page)).to_have_count(1)
@@ -39,7 +41,10 @@ def test_a_stopped_gateway_is_reported_and_data_stays(visit: OpenTab) -> None:
 
 
 def test_a_silent_gateway_is_reported_before_the_timeout(visit: OpenTab, state: Path) -> None:
-    with ScriptedServer("Hello.") as provider, serving(provider, state) as (address, process):
+    with (
+        ScriptedServer("Hello.") as provider,
+        serve_with_keys(provider, state) as (address, process),
+    ):
         page = visit(address).page
         pulse, alert = page.get_by_role("status"), page.get_by_role("alert").filter(visible=True)
         expect(pulse).to_have_text("Live")
@@ -52,10 +57,10 @@ def test_a_silent_gateway_is_reported_before_the_timeout(visit: OpenTab, state: 
 
 
 def test_an_unavailable_store_is_reported(visit: OpenTab) -> None:
-    with valkey.serving() as service, ScriptedServer("Hello.") as provider:
+    with valkey.start_server() as service, ScriptedServer("Hello.") as provider:
         boss = run_in_thread(create_secret, "boss", is_operator=True, at=service.url)
         alice = run_in_thread(create_secret, "alice", at=service.url)
-        with running(with_gateway(config(provider.url), store=service.url)) as server:
+        with run_gateway(with_gateway(config(provider.url), store=service.url)) as server:
             ask(server, CHAT, "hi", headers=bearer_headers(alice))
             page = visit(server).page
             sign_in(page, boss)

@@ -120,7 +120,7 @@ class Postgres:
 
 
 @contextmanager
-def serving() -> Iterator[Postgres]:
+def start_server() -> Iterator[Postgres]:
     """A private server; it stops with this process, also after Ctrl-C or a kill."""
     with tempfile.TemporaryDirectory(prefix="brim-postgres-", ignore_cleanup_errors=True) as folder:
         server = Postgres(Path(folder))
@@ -132,9 +132,9 @@ def serving() -> Iterator[Postgres]:
 
 
 @contextmanager
-def running() -> Iterator[str]:
+def run_server() -> Iterator[str]:
     """The URL of a running server."""
-    with serving() as server:
+    with start_server() as server:
         yield server.url
 
 

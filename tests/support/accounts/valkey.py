@@ -77,7 +77,7 @@ class Valkey:
 
 
 @contextmanager
-def serving(*options: str) -> Iterator[Valkey]:
+def start_server(*options: str) -> Iterator[Valkey]:
     """A private server with extra options; it stops with this process, also after Ctrl-C."""
     with tempfile.TemporaryDirectory(prefix="brim-valkey-", ignore_cleanup_errors=True) as folder:
         server = Valkey(Path(folder), *options)
@@ -89,9 +89,9 @@ def serving(*options: str) -> Iterator[Valkey]:
 
 
 @contextmanager
-def running() -> Iterator[str]:
+def run_server() -> Iterator[str]:
     """The URL of a running server."""
-    with serving() as server:
+    with start_server() as server:
         yield server.url
 
 

@@ -33,7 +33,7 @@ from brim.gateway.accounts.reservations import LedgerRow
 from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Price
 from brim.testing import Script, ScriptedServer
-from tests.support.gateway.process import FORMATS, Running, config_of, running
+from tests.support.gateway.process import FORMATS, Running, config_of, run_gateway
 from tests.support.gateway.requests import CHAT, ask, body_of, connect, request_head
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ def with_gateway(config: Config, **settings: Any) -> Config:
     return replace(config, gateway=replace(config.gateway, **settings))
 
 
-def priced(*endpoints: str, **settings: Any) -> Config:
+def make_priced_config(*endpoints: str, **settings: Any) -> Config:
     """A gateway with priced upstreams, a window of 4,000 tokens and replies of 100."""
     return config_of(*endpoints, **{"price": PRICE, "window": 4_000, "reply": 100, **settings})
 
@@ -135,7 +135,7 @@ def gateway_with_upstream(
     """A gateway in front of a scripted upstream."""
     with (
         ScriptedServer(script, window=4_000) as provider,
-        running(priced(provider.url, **settings)) as gateway,
+        run_gateway(make_priced_config(provider.url, **settings)) as gateway,
     ):
         yield gateway, provider
 

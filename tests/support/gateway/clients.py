@@ -208,7 +208,7 @@ def _lc_messages(turns: Turns) -> list[Any]:
     return [SystemMessage(SYSTEM), *(kinds[role](text) for role, text in turns)]
 
 
-def _invoked(chain: Chain) -> Asking:
+def _invoke(chain: Chain) -> Asking:
     def ask(address: str, model: str, turns: Turns) -> str:
         return str(chain(address, model).invoke(_lc_messages(turns)).text)
 
@@ -319,11 +319,11 @@ ASKING: Final[Mapping[str, Asking]] = {
     "anthropic, streamed": anthropic_messages_streamed,
     "anthropic, async": _now(_anthropic_messages_async),
     "anthropic, async, streamed": _now(_anthropic_messages_streamed_async),
-    "langchain openai": _invoked(langchain_openai),
+    "langchain openai": _invoke(langchain_openai),
     "langchain openai, streamed": _chain_streamed(langchain_openai),
-    "langchain responses": _invoked(langchain_responses),
+    "langchain responses": _invoke(langchain_responses),
     "langchain responses, streamed": _chain_streamed(langchain_responses),
-    "langchain anthropic": _invoked(langchain_anthropic),
+    "langchain anthropic": _invoke(langchain_anthropic),
     "langchain anthropic, streamed": _chain_streamed(langchain_anthropic),
     "pydantic-ai chat": _run(pydantic_chat),
     "pydantic-ai chat, streamed": _run_streamed(pydantic_chat),

@@ -17,7 +17,7 @@ import httpx
 from hypothesis import HealthCheck, given, settings
 
 from brim.testing import ScriptedServer
-from tests.support.gateway.process import config_of, running
+from tests.support.gateway.process import config_of, run_gateway
 from tests.support.gateway.strategies import requests
 
 WINDOW: Final = 2_000
@@ -35,7 +35,7 @@ def client_of_a_gateway() -> Iterator[httpx.Client]:
     """A client of a gateway whose upstream answers everything; long bodies do not fit."""
     with (
         ScriptedServer("Hello.", window=WINDOW, tokenizer_model="gpt-4o") as upstream,
-        running(config_of(upstream.url, reply=50)) as served,
+        run_gateway(config_of(upstream.url, reply=50)) as served,
         httpx.Client(base_url=served.url, timeout=60) as client,
     ):
         yield client

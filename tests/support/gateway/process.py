@@ -54,7 +54,7 @@ def config_of(*endpoints: str, **settings: Any) -> Config:
 
 
 @contextmanager
-def running(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+def run_gateway(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
     """Run a gateway until the block ends; running responses may then end."""
     state = {name: value for name, value in os.environ.items() if name == "BRIM_STATE"}
     app = create_app(config, {**state, **(environment or {})})
@@ -79,7 +79,7 @@ def running(config: Config, environment: Mapping[str, str] | None = None) -> Ite
 
 
 @contextmanager
-def served(
+def run_serve(
     environment: Mapping[str, str], *, logs: int = subprocess.DEVNULL
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run `brim serve` as a process: its address and process; it is killed afterwards."""

@@ -66,7 +66,7 @@ def _cut(raw: bytes, places: list[int]) -> list[bytes]:
 
 
 @st.composite
-def mutated(draw: st.DrawFn, body: dict[str, Any]) -> dict[str, Any]:
+def mutate(draw: st.DrawFn, body: dict[str, Any]) -> dict[str, Any]:
     """A body with some values replaced, removed or moved."""
     copy: dict[str, Any] = json.loads(json.dumps(body))
     for _ in range(draw(st.integers(1, 3))):
@@ -178,7 +178,7 @@ heads: Final = st.fixed_dictionaries(
 def requests(draw: st.DrawFn) -> tuple[str, bytes, dict[str, str]]:
     """A path, a mutated body, and options."""
     path = draw(st.sampled_from([*BODIES]))
-    body = draw(mutated(BODIES[draw(st.sampled_from([path, path, *BODIES]))]))
+    body = draw(mutate(BODIES[draw(st.sampled_from([path, path, *BODIES]))]))
     raw = json.dumps(body).encode()
     if draw(st.integers(0, 9)) == 0:
         place = draw(st.integers(0, len(raw)))

@@ -15,10 +15,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.support.providers.scripted import Speaking, speaking
+from tests.support.providers.scripted import Speaking, run_raw
 
-__all__ = ["CHUNKS", "GZIPPED", "HANGS_UP", "NO_ANSWERS", "STREAMS", "TEXT", "WHOLE", "dripping",
-           "endless", "silent", "speaking"]  # fmt: skip
+__all__ = ["CHUNKS", "GZIPPED", "HANGS_UP", "NO_ANSWERS", "STREAMS", "TEXT", "WHOLE", "drip",
+           "endless", "run_raw", "silent"]  # fmt: skip
 
 Pieces = tuple[bytes, ...]
 
@@ -63,7 +63,7 @@ def _json(raw: bytes, *headers: str) -> bytes:
     return _head("200 OK", "Content-Type: application/json", *headers) + raw
 
 
-def _sized(raw: bytes) -> str:
+def _content_length(raw: bytes) -> str:
     return f"Content-Length: {len(raw)}"
 
 
@@ -86,8 +86,8 @@ HANGS_UP: Final[Mapping[str, Pieces]] = {
     "before the answer": (),
     "in the status line": (b"HTTP/1.1 20",),
     "in the headers": (b"HTTP/1.1 200 OK\r\nContent-Type: application/js",),
-    "after the headers": (_json(b"", _sized(_WHOLE)),),
-    "in the middle of the body": (_json(_WHOLE[:40], _sized(_WHOLE)),),
+    "after the headers": (_json(b"", _content_length(_WHOLE)),),
+    "in the middle of the body": (_json(_WHOLE[:40], _content_length(_WHOLE)),),
     "before the first event": (_CHUNKED,),
     "between two events": (_CHUNKED, *map(_in_chunks, _EVENTS[:2])),
     "in mid-event": (_CHUNKED, _in_chunks(_EVENTS[0]), _in_chunks(_EVENTS[1][:30])),
@@ -109,8 +109,12 @@ NO_ANSWERS: Final[Mapping[str, Pieces]] = {
     "two sizes": (_json(b"{}", "Content-Length: 2", "Content-Length: 3"),),
     "chunks of wrong sizes": (_CHUNKED, b"3\r\n" + _EVENTS[0] + b"\r\n0\r\n\r\n"),
     "chunks without a size": (_CHUNKED, b"zz\r\n" + _EVENTS[0] + b"\r\n"),
-    "plain text declared as gzip": (_json(_WHOLE, _sized(_WHOLE), "Content-Encoding: gzip"),),
-    "an unknown encoding": (_json(_WHOLE[::-1], _sized(_WHOLE), "Content-Encoding: backwards"),),
+    "plain text declared as gzip": (
+        _json(_WHOLE, _content_length(_WHOLE), "Content-Encoding: gzip"),
+    ),
+    "an unknown encoding": (
+        _json(_WHOLE[::-1], _content_length(_WHOLE), "Content-Encoding: backwards"),
+    ),
     "JSON that is none": (_json(b'{"choices": [', "Content-Length: 13"),),
     "JSON that is no object": (_json(b"[1, 2]", "Content-Length: 6"),),
     "bytes that are no text": (_json(b'{"a": "\xff\xfe"}', "Content-Length: 11"),),
@@ -127,7 +131,7 @@ NO_ANSWERS: Final[Mapping[str, Pieces]] = {
 """Complete responses that no client can use."""
 
 
-def _streamed(*events: bytes) -> Pieces:
+def _make_stream(*events: bytes) -> Pieces:
     return (_STREAM, *events)
 
 
@@ -135,29 +139,31 @@ _GZIPPED: Final = gzip.compress(_WHOLE, mtime=0)
 
 STREAMS: Final[Mapping[str, Pieces]] = {
     "in chunks": (_CHUNKED, *map(_in_chunks, _EVENTS), b"0\r\n\r\n"),
-    "until the connection ends": _streamed(*_EVENTS),
-    "all at once": _streamed(b"".join(_EVENTS)),
-    "byte by byte": _streamed(*(bytes([byte]) for byte in b"".join(_EVENTS))),
-    "CRLF": _streamed(*(event.replace(b"\n", b"\r\n") for event in _EVENTS)),
-    "CRLF, cut between the two": _streamed(
+    "until the connection ends": _make_stream(*_EVENTS),
+    "all at once": _make_stream(b"".join(_EVENTS)),
+    "byte by byte": _make_stream(*(bytes([byte]) for byte in b"".join(_EVENTS))),
+    "CRLF": _make_stream(*(event.replace(b"\n", b"\r\n") for event in _EVENTS)),
+    "CRLF, cut between the two": _make_stream(
         *(piece for event in _EVENTS for piece in (event[:-2] + b"\r\n\r", b"\n"))
     ),
-    "CR": _streamed(*(event.replace(b"\n", b"\r") for event in _EVENTS)),
-    "comments": _streamed(*(b": ping\n\n" + event for event in _EVENTS)),
-    "data in several lines": _streamed(
+    "CR": _make_stream(*(event.replace(b"\n", b"\r") for event in _EVENTS)),
+    "comments": _make_stream(*(b": ping\n\n" + event for event in _EVENTS)),
+    "data in several lines": _make_stream(
         *(event.replace(b'", "', b'",\ndata: "') for event in _EVENTS)
     ),
-    "data without a space": _streamed(*(event.replace(b"data: ", b"data:") for event in _EVENTS)),
-    "other fields": _streamed(*(b"id: 1\nretry: 10\nnonsense\n" + event for event in _EVENTS)),
-    "no final blank line": _streamed(*_EVENTS[:-1], _EVENTS[-1].rstrip()),
-    "a byte order mark": _streamed("\ufeff".encode() + _EVENTS[0], *_EVENTS[1:]),
-    "more blank lines": _streamed(*(b"\n\n" + event for event in _EVENTS)),
+    "data without a space": _make_stream(
+        *(event.replace(b"data: ", b"data:") for event in _EVENTS)
+    ),
+    "other fields": _make_stream(*(b"id: 1\nretry: 10\nnonsense\n" + event for event in _EVENTS)),
+    "no final blank line": _make_stream(*_EVENTS[:-1], _EVENTS[-1].rstrip()),
+    "a byte order mark": _make_stream("\ufeff".encode() + _EVENTS[0], *_EVENTS[1:]),
+    "more blank lines": _make_stream(*(b"\n\n" + event for event in _EVENTS)),
 }
 """Streams of `TEXT` in all variants that the standard for server-sent events allows, or nearly."""
 
-GZIPPED: Final = (_json(_GZIPPED, _sized(_GZIPPED), "Content-Encoding: gzip"),)
+GZIPPED: Final = (_json(_GZIPPED, _content_length(_GZIPPED), "Content-Encoding: gzip"),)
 """A complete response, compressed without being requested."""
-WHOLE: Final = (_json(_WHOLE, _sized(_WHOLE)),)
+WHOLE: Final = (_json(_WHOLE, _content_length(_WHOLE)),)
 """A valid complete response."""
 
 
@@ -175,14 +181,14 @@ class _Endless:
 def endless(*, stream: bool) -> AbstractAsyncContextManager[Speaking]:
     """An upstream whose first line never ends."""
     head = _STREAM + b"data: " if stream else _json(b'{"id": "')
-    return speaking(_Endless(head, b"x" * 2**16), pause=0)
+    return run_raw(_Endless(head, b"x" * 2**16), pause=0)
 
 
 def silent(*pieces: bytes) -> AbstractAsyncContextManager[Speaking]:
     """An upstream that never responds, or never continues after `pieces`."""
-    return speaking((b"".join(pieces),), pause=3_600)
+    return run_raw((b"".join(pieces),), pause=3_600)
 
 
-def dripping(pieces: Sequence[bytes], pause: float = 1.0) -> AbstractAsyncContextManager[Speaking]:
+def drip(pieces: Sequence[bytes], pause: float = 1.0) -> AbstractAsyncContextManager[Speaking]:
     """An upstream that sends one byte at a time, slowly."""
-    return speaking([bytes([byte]) for byte in b"".join(pieces)], pause=pause)
+    return run_raw([bytes([byte]) for byte in b"".join(pieces)], pause=pause)

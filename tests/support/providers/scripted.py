@@ -42,7 +42,7 @@ class Scripted:
 
 
 @asynccontextmanager
-async def serving(answer: Handler, ssl: SSLContext | None = None) -> AsyncIterator[Scripted]:
+async def run_scripted(answer: Handler, ssl: SSLContext | None = None) -> AsyncIterator[Scripted]:
     """A server on a free loopback port; every request is recorded and passed to `answer`."""
     server = Scripted("")
 
@@ -72,16 +72,14 @@ class Speaking:
 
 
 @asynccontextmanager
-async def speaking(
-    *conversations: Iterable[bytes], pause: float = 0.002
-) -> AsyncIterator[Speaking]:
+async def run_raw(*conversations: Iterable[bytes], pause: float = 0.002) -> AsyncIterator[Speaking]:
     """A server that writes the given bytes, piece by piece, and disconnects: one list per
     connection.
 
     It waits after each piece, and stops when the test ends.
     """
     waiting = list(conversations)
-    spoken = Speaking("")
+    raw_server = Speaking("")
     busy: set[asyncio.Task[None] | None] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -92,7 +90,7 @@ async def speaking(
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        spoken.heads.append(head)
+        raw_server.heads.append(head)
         sizes = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
         if sizes:
             await reader.readexactly(int(sizes[0].split(b":")[1]))
@@ -105,9 +103,9 @@ async def speaking(
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    spoken.url = f"http://{host}:{port}"
+    raw_server.url = f"http://{host}:{port}"
     try:
-        yield spoken
+        yield raw_server
     finally:
         server.close()
         tasks = [task for task in busy if task]

@@ -117,8 +117,8 @@ def balancer(program: str, folder: Path, gateways: Sequence[Replica]) -> Iterato
     filled_in = {"haproxy": _haproxy, "nginx": _nginx}[Path(program).name]
     arguments = filled_in(folder, port, gateways)
     log = folder / "balancer.log"
-    with log.open("w", encoding="utf-8") as said:
-        process = subprocess.Popen([program, *arguments], stdout=said, stderr=said)
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen([program, *arguments], stdout=output, stderr=output)
     with process:
         try:
             assert _is_up(port, process), log.read_text(encoding="utf-8")
@@ -130,7 +130,7 @@ def balancer(program: str, folder: Path, gateways: Sequence[Replica]) -> Iterato
 def _haproxy(folder: Path, port: int, gateways: Sequence[Replica]) -> list[str]:
     file = folder / "haproxy.cfg"
     here = {"bind :8080": f"bind 127.0.0.1:{port}"}
-    file.write_text(_deployed("haproxy.cfg", here, gateways), encoding="utf-8")
+    file.write_text(_write_deploy_file("haproxy.cfg", here, gateways), encoding="utf-8")
     return ["-db", "-f", str(file)]
 
 
@@ -145,13 +145,13 @@ def _nginx(folder: Path, port: int, gateways: Sequence[Replica]) -> list[str]:
     around.write_text(
         f"daemon off; pid {folder}/nginx.pid; events {{}}\n"
         f"http {{ access_log off; {temporary}\n"
-        f"{_deployed('nginx.conf', here, gateways)}}}\n",
+        f"{_write_deploy_file('nginx.conf', here, gateways)}}}\n",
         encoding="utf-8",
     )
     return ["-p", str(folder), "-c", str(around), "-e", "stderr"]
 
 
-def _deployed(name: str, here: Mapping[str, str], gateways: Sequence[Replica]) -> str:
+def _write_deploy_file(name: str, here: Mapping[str, str], gateways: Sequence[Replica]) -> str:
     """A file of deploy/ with replaced values."""
     text = (DEPLOY / name).read_text(encoding="utf-8")
     places = {f"brim-{n}:8484": f"127.0.0.1:{each.port}" for n, each in enumerate(gateways, 1)}

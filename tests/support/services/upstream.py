@@ -46,14 +46,14 @@ async def complete(request: web.Request) -> web.StreamResponse:
     asyncio.get_running_loop().call_later(half, request.app[BEGUN].pop, body["model"])
     usage = {"prompt_tokens": INPUT, "completion_tokens": tokens, "total_tokens": INPUT + tokens}
     if body.get("stream"):
-        return await _streamed(request, body["model"], usage)
+        return await _stream(request, body["model"], usage)
     await asyncio.sleep(PIECES * PAUSE)
     choice = {"index": 0, "message": {"role": "assistant", "content": "word " * PIECES},
               "finish_reason": "stop"}  # fmt: skip
     return web.json_response(_object("chat.completion", body["model"], [choice], usage))
 
 
-async def _streamed(request: web.Request, model: str, usage: dict[str, int]) -> web.StreamResponse:
+async def _stream(request: web.Request, model: str, usage: dict[str, int]) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     for choice in _choices():

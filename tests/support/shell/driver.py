@@ -40,7 +40,7 @@ class Typist:
         )
 
     def wait(self, is_there: Callable[[], object], name: str = "it") -> None:
-        self.terminal.wait_for(_named(lambda _screen: is_there(), name), WAIT)
+        self.terminal.wait_for(_set_name(lambda _screen: is_there(), name), WAIT)
 
     def do(self, line: str) -> str:
         """Type a line, wait for the next prompt, and return the output in between."""
@@ -73,7 +73,7 @@ class Typist:
         return next((line for line in reversed(self.terminal.screen) if line), "")
 
 
-def _named(wanted: Callable[[list[str]], object], name: str) -> Callable[[list[str]], object]:
+def _set_name(wanted: Callable[[list[str]], object], name: str) -> Callable[[list[str]], object]:
     wanted.__qualname__ = name
     return wanted
 
@@ -144,7 +144,7 @@ def texts(asked: ReceivedRequest) -> list[str]:
     return [str(message["content"]) for message in asked.body["messages"]]
 
 
-def sent(provider: ScriptedServer, number: int = -1) -> str:
+def list_sent_texts(provider: ScriptedServer, number: int = -1) -> str:
     """Return all message texts of a request."""
     return "\n".join(texts(provider.requests[number]))
 

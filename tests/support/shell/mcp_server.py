@@ -50,8 +50,8 @@ def big(size: int) -> str:
     return "x" * size
 
 
-@server.tool(structured_output=True)
-def structured() -> dict[str, Any]:
+@server.tool("structured", structured_output=True)
+def return_structured() -> dict[str, Any]:
     """Return structured content."""
     return {"colour": "grün", "sizes": [1, 2]}
 

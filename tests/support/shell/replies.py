@@ -37,6 +37,6 @@ def events(home: Home, kind: str) -> list[dict[str, Any]]:
         database.close()
 
 
-def shown(shell: Typist) -> str:
+def read_screen(shell: Typist) -> str:
     """Return the text on the screen."""
     return "\n".join(shell.terminal.screen)
