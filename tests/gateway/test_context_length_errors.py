@@ -307,7 +307,7 @@ def test_errors_without_numbers_shrink_every_request_if_the_window_is_unknown(wi
 
     messages: list[dict[str, str]] = []
     upstream = ScriptedServer(answer, reports_window=False)
-    with upstream, running(config_of(upstream.url)) as gateway:
+    with upstream, run_gateway(config_of(upstream.url)) as gateway:
         for number in range(40):
             messages.append({"role": "user", "content": f"{number} " + "word " * 99})
             answered = post(gateway.url, CHAT, {"model": "unknown", "messages": messages})

@@ -212,7 +212,10 @@ def post_compressed(server: Running, encoding: str, raw: bytes) -> httpx.Respons
 def test_compressed_bodies_are_accepted_up_to_the_limit_of_their_content() -> None:
     raw = json.dumps(body_of(CHAT, "hi")).encode()
     large = json.dumps(body_of(CHAT, "hi " * 1_000_000)).encode()
-    with ScriptedServer("Hello.") as provider, bounded(provider, max_body_bytes=10_000) as server:
+    with (
+        ScriptedServer("Hello.") as provider,
+        run_bounded(provider, max_body_bytes=10_000) as server,
+    ):
         for encoding, compress in COMPRESS.items():
             assert post_compressed(server, encoding, compress(raw)).status_code == 200
             assert provider.requests[-1].raw == raw

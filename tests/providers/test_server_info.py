@@ -284,7 +284,7 @@ def test_only_servers_in_the_own_network_are_free(url: str, basis: str) -> None:
 def test_more_unknown_models_of_a_server_take_one_query_each() -> None:
     async def work() -> None:
         async with (
-            serving(by_path({})) as scripted,
+            run_scripted(by_path({})) as scripted,
             Transport(Endpoint(scripted.url)) as connection,
         ):
             server = ServerInfo(connection)
