@@ -122,10 +122,13 @@ def _status_in(error: Mapping[str, Any]) -> int | None:
 
 
 def is_free_of_charge(error: BaseException) -> bool:
-    """Whether a failed request cost nothing: it was rejected, or never reached the server."""
+    """Whether a failed request cost nothing: it was rejected, or never reached the server.
+
+    An error has a status if the server sent it in place of a reply, even with status 200.
+    """
     if isinstance(error, UnreachableError | ContextLengthError):
         return True
-    return isinstance(error, ProviderError) and error.status is not None and error.status >= 400
+    return isinstance(error, ProviderError) and error.status is not None
 
 
 def is_retryable(error: ProviderError) -> bool:
