@@ -279,7 +279,7 @@ def test_a_refresh_finds_new_programs(folders: tuple[Path, Path]) -> None:
     assert programs() == {"in-one", "new"}
 
 
-def programmed(words: Sequence[str]) -> list[str]:
+def complete_arguments(words: Sequence[str]) -> list[str]:
     offers = {"git": ["checkout", "--amend="], "ls": ["notes.txt", "src"], "cat": []}
     return [offer for offer in offers[words[0]] if offer.startswith(words[-1])]
 
@@ -301,10 +301,10 @@ def test_arguments_that_the_shell_offers(folder: Path, text: str, expected: list
     known = KnownNames(NAMES.__contains__, lambda path: (folder / path).exists(), METAS)
     completer = ShellCompleter(
         metas={}, help={}, names=lambda: NAMES, folder=lambda: folder,
-        classify=lambda line: classify(line, known), programmed=programmed,
+        classify=lambda line: classify(line, known), programmed=complete_arguments,
         variables=lambda: ("NODE", "NOISE", "PATH"), has_colors=True,
     )  # fmt: skip
-    assert offered(completer, text) == expected
+    assert list_completions(completer, text) == expected
 
 
 def test_files_have_the_colors_of_ls(folder: Path) -> None:

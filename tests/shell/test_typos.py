@@ -16,7 +16,7 @@ __all__ = ["home"]
 NAMES = frozenset(("git", "ls", "cat", "grep", "find", "make", "docker", "test", "cargo", "sort"))
 
 
-def classified(line: str) -> Classification:
+def classify_line(line: str) -> Classification:
     return classify(line, KnownNames(NAMES.__contains__, lambda path: Path(path).exists(), ()))
 
 
@@ -35,7 +35,7 @@ def classified(line: str) -> Classification:
     ],
 )
 def test_a_slip_is_recognized(line: str, meant: str) -> None:
-    assert suggest_command(line, NAMES, classified) == meant
+    assert suggest_command(line, NAMES, classify_line) == meant
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_slip_is_recognized(line: str, meant: str) -> None:
     ],
 )
 def test_a_sentence_is_left_alone(line: str) -> None:
-    assert suggest_command(line, NAMES, classified) is None
+    assert suggest_command(line, NAMES, classify_line) is None
 
 
 def test_the_user_is_asked_what_they_meant(home: Home) -> None:
