@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import anthropic
@@ -16,6 +17,7 @@ from brim.config import Config, UpstreamConfig
 from brim.config.schema import CountConfig
 from brim.fitting.policies import PolicyName
 from brim.gateway.routes import match_rank
+from brim.models.pricing import Price
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer
 from brim.wire.formats import FormatName
@@ -28,6 +30,7 @@ from tests.support.gateway.requests import (
     MESSAGES,
     PATHS,
     RESPONSES,
+    ask,
     body_of,
     post,
     read_spoken,
@@ -252,6 +255,30 @@ def test_the_models_are_listed_for_each_client() -> None:
             assert unknown.value.code == "model_not_found"
             with pytest.raises(anthropic.NotFoundError):
                 other.models.retrieve("nothing")
+
+
+def test_listed_models_have_their_sizes_and_prices() -> None:
+    with ScriptedServer("ok", model="one", window=5_000) as one:
+        upstreams = {
+            "known": UpstreamConfig(one.url, ("openai", "anthropic"), ("gpt-4o",)),
+            "priced": UpstreamConfig(
+                one.url, models=("one",), price=Price(Decimal("0.25"), output=Decimal(2))
+            ),
+            "unknown": UpstreamConfig(one.url, models=("mine",)),
+        }
+        with running(Config(upstreams=upstreams)) as gateway:
+            listed = httpx.get(f"{gateway.url}/v1/models").json()["data"]
+            facts = {model["id"]: model for model in listed}
+            assert facts["gpt-4o"]["context_length"] == 128_000
+            assert facts["gpt-4o"]["max_output_tokens"] == 16_384
+            assert facts["gpt-4o"]["pricing"]["prompt"] == "0.0000025"
+            assert facts["one"]["pricing"] == {"prompt": "0.00000025", "completion": "0.000002"}
+            assert facts["mine"].keys() == {"id", "object", "created", "owned_by"}
+            ask(gateway, CHAT, "hi", model="one")
+            assert httpx.get(f"{gateway.url}/v1/models/one").json()["context_length"] == 5_000
+            heads = {"anthropic-version": "2023-06-01"}
+            shown = httpx.get(f"{gateway.url}/v1/models/gpt-4o", headers=heads).json()
+            assert (shown["max_input_tokens"], shown["max_tokens"]) == (128_000, 16_384)
 
 
 def test_an_unreachable_upstream_does_not_hide_the_others() -> None:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from brim.errors import BrimError
+from brim.fitting.profile import ModelProfile
 from brim.gateway import bodies, dashboard, errors, headers, metrics
 from brim.gateway.bodies import PATHS, check_conversation
 from brim.gateway.dashboard import json_response, parse_number
@@ -24,6 +25,8 @@ from brim.gateway.errors import GatewayError
 from brim.gateway.gateway import Gateway
 from brim.gateway.headers import ClientHeaders
 from brim.gateway.routes import ModelRoutes, Upstream, is_pattern
+from brim.models import catalog
+from brim.models.pricing import MILLION
 from brim.wire.formats import ANTHROPIC, FORMATS_BY_PATH, RESPONSES, BodyFormat
 
 View = Callable[[Request], Awaitable[Response]]
@@ -116,7 +119,7 @@ class AdminRoutes:
     async def models(self, request: Request) -> Response:
         """Return the models in the format of the client's provider."""
         models = await self._list_models(request)
-        data = [_model_to_dict(request, *each) for each in models]
+        data = [self._describe_model(request, *each) for each in models]
         if not _is_anthropic_client(request):
             return json_response({"object": "list", "data": data})
         ids = [each["id"] for each in data] or [None]
@@ -129,7 +132,13 @@ class AdminRoutes:
         if upstream is None:
             message = f"Model not found: {wanted[:100]!r}."
             raise GatewayError(404, "model_not_found", message, param="model")
-        return json_response(_model_to_dict(request, wanted, upstream))
+        return json_response(self._describe_model(request, wanted, upstream))
+
+    def _describe_model(self, request: Request, name: str, upstream: Upstream) -> dict[str, Any]:
+        profile = self._services.routes.profile_of(upstream, name)
+        return _model_to_dict(
+            name, upstream.name, profile, is_anthropic=_is_anthropic_client(request)
+        )
 
     async def _list_models(self, request: Request) -> list[tuple[str, Upstream]]:
         client = headers.read_headers(request.headers.raw)
@@ -294,8 +303,30 @@ async def _query_models(upstream: Upstream, sent: Mapping[str, str] | None) -> l
     return None
 
 
-def _model_to_dict(request: Request, name: str, upstream: Upstream) -> dict[str, Any]:
-    """Return a model in the format of the client's provider."""
-    if _is_anthropic_client(request):
-        return {"type": "model", "id": name, "display_name": name, "created_at": _NO_DATE}
-    return {"id": name, "object": "model", "created": 0, "owned_by": upstream.name}
+def _model_to_dict(
+    name: str, owner: str, profile: ModelProfile, *, is_anthropic: bool
+) -> dict[str, Any]:
+    """Return a model in the format of the client's provider, without facts that are unknown."""
+    budget = None if profile.is_guessed else profile.budget(profile.counter())
+    known = catalog.model(name)
+    output = known.largest_output if known else None
+    sizes = {
+        "max_input_tokens" if is_anthropic else "context_length": budget and budget.window,
+        "max_tokens" if is_anthropic else "max_output_tokens": output,
+    }
+    facts: dict[str, Any] = {key: size for key, size in sizes.items() if size is not None}
+    if is_anthropic:
+        shown = {"type": "model", "id": name, "display_name": name, "created_at": _NO_DATE}
+        return {**shown, "lifecycle": "active", **facts}
+    if (price := profile.price_for(0)) is not None:
+        rates = {
+            "prompt": price.input,
+            "completion": price.output,
+            "input_cache_read": price.cached,
+        }
+        facts["pricing"] = {
+            key: f"{(rate / MILLION).normalize():f}"
+            for key, rate in rates.items()
+            if rate is not None
+        }
+    return {"id": name, "object": "model", "created": 0, "owned_by": owner, **facts}

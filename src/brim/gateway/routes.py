@@ -160,6 +160,19 @@ class RejectedRequest(NamedTuple):
     """Its size, after a context-length error."""
 
 
+def create_profile(config: UpstreamConfig, model: str) -> ModelProfile:
+    """Return what the configuration and the catalog say about a model at an upstream."""
+    return ModelProfile(
+        model=model or None,
+        window=config.window,
+        reply=config.reply,
+        template=config.template,
+        price=config.price,
+        guess=UNKNOWN_WINDOW,
+        trial=PERMISSIVE,  # until the template rejects a request
+    )
+
+
 class ModelRoute:
     """One model at one upstream, with what is known about it."""
 
@@ -169,15 +182,7 @@ class ModelRoute:
         config = upstream.config
         self.upstream = upstream
         self.model = model
-        self.profile = ModelProfile(
-            model=model or None,
-            window=config.window,
-            reply=config.reply,
-            template=config.template,
-            price=config.price,
-            guess=UNKNOWN_WINDOW,
-            trial=PERMISSIVE,  # until the template rejects a request
-        )
+        self.profile = create_profile(config, model)
         self.is_guessed = self.profile.is_guessed
         """Whether the window is unknown."""
         self.count: CountMode = config.count or defaults.count.server
@@ -469,6 +474,11 @@ class ModelRoutes:
             if len(self._routes) > MAX_ROUTES:
                 self._routes.popitem(last=False)
         return route
+
+    def profile_of(self, upstream: Upstream, model: str) -> ModelProfile:
+        """Return what is known about a model, without asking its server."""
+        route = self._routes.get((upstream.name, model))
+        return create_profile(upstream.config, model) if route is None else route.profile
 
     def __iter__(self) -> Iterator[ModelRoute]:
         return iter(list(self._routes.values()))
