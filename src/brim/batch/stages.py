@@ -99,7 +99,7 @@ class Stage(ABC):
         self, batch: Batch, shape: Shape | None = None
     ) -> tuple[Batch, list[RowResult]]:
         """Return a batch that is not a list with its conversations processed, and the results."""
-        read = read_columns(batch, partial(self._choose_columns, shape or self.shape))
+        read = read_columns(batch, partial(self.choose_columns, shape=shape))
         rows = [dict(zip(read, cells, strict=True)) for cells in zip(*read.values(), strict=True)]
         results = self.process(rows or [{}] * count_rows(batch), shape)
         written: dict[str, list[Any]] = {}
@@ -112,8 +112,9 @@ class Stage(ABC):
         written[ERROR] = [result.message for result in results]
         return write_columns(batch, written), results
 
-    def _choose_columns(self, shape: Shape | None, available: Iterable[str]) -> list[str]:
-        names = list(map(str, available))
+    def choose_columns(self, available: Iterable[str], shape: Shape | None = None) -> list[str]:
+        """Return the columns of a table that the stage reads, or that it would read if they fit."""
+        names, shape = list(map(str, available)), shape or self.shape
         if shape is not None:
             return shape.columns(names)
         known = BODY_COLUMNS.union(TURN_COLUMNS, (self.column,))

@@ -1,0 +1,120 @@
+"""Ray gives the same rows as the library, also after workers were killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+import ray
+from pyarrow import parquet
+
+from brim.integrations.ray import fit, make_preprocess
+from tests.support.chats import make_chat
+
+OPTIONS: Any = {"model": "gpt-4o", "window": 400}
+BRIM = [sys.executable, "-m", "brim.cli", "fit"]
+WINDOW = ["--window", "400", "-m", "gpt-4o"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def sort(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_data_set_is_fitted(path: Path, expected: list[dict[str, Any]]) -> None:
+    fitted = fit(ray.data.read_parquet(str(path)), **OPTIONS)
+    assert sort(pyarrow.concat_tables(ray.get(fitted.to_arrow_refs())).to_pylist()) == expected
+
+
+@pytest.mark.usefixtures("cluster")
+def test_rows_can_be_fitted_before_a_model(
+    table: pyarrow.Table, expected: list[dict[str, Any]]
+) -> None:
+    def add_sampling(row: dict[str, Any]) -> dict[str, Any]:
+        return {**row, "sampling_params": {"max_tokens": 50}}
+
+    preprocess = make_preprocess(add_sampling, **OPTIONS)
+    rows = sort(ray.data.from_arrow(table).map(preprocess).take_all())
+    assert [row["brim_tokens"] for row in rows] == [row["brim_tokens"] for row in expected]
+    assert rows[0]["sampling_params"] == {"max_tokens": 50}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_killed_worker_changes_nothing() -> None:
+    rows = [{"id": i, "messages": make_chat(i, 2)} for i in range(2_000)]
+    dataset = ray.data.from_arrow(pyarrow.Table.from_pylist(rows)).repartition(20)
+    whole = fit(dataset, **OPTIONS).materialize()
+    killed = 0
+    parts = []
+    for batch in fit(dataset, concurrency=2, **OPTIONS).iter_batches(batch_format="pyarrow"):
+        parts.append(batch)
+        if not killed:
+            killed = kill_worker()
+    assert killed
+    found = sort(pyarrow.concat_tables(parts).to_pylist())
+    assert found == sort(pyarrow.concat_tables(ray.get(whole.to_arrow_refs())).to_pylist())
+    assert [row["id"] for row in found] == list(range(2_000))
+
+
+def kill_worker() -> int:
+    """Kill a process that runs a task of Ray Data; return its number, or 0 if there is none."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            title = path.read_bytes()
+        except OSError:
+            continue
+        if title.startswith(b"ray::") and not title.startswith((b"ray::IDLE", b"ray::_")):
+            os.kill(int(path.parent.name), signal.SIGKILL)
+            return int(path.parent.name)
+    return 0
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    path = tmp_path / "many.parquet"
+    rows = [{"id": i, "messages": make_chat(i, 2)} for i in range(3_000)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+def test_the_command_gives_the_same_file_on_a_cluster(many: Path, tmp_path: Path) -> None:
+    for name, engine in (("local", []), ("ray", ["--engine", "ray"])):
+        command = [*BRIM, str(many), *WINDOW, *engine, "-o", str(tmp_path / f"{name}.jsonl")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "3,000 rows: 3,000 fitted" in done.stderr
+    assert (tmp_path / "ray.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
+
+
+def test_the_command_survives_a_killed_worker_and_can_be_resumed(
+    many: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    command = [*BRIM, str(many), *WINDOW, "--engine", "ray", "-o", str(out)]
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not out.exists() and run.poll() is None:
+        time.sleep(0.05)
+    kill_worker()
+    _, said = run.communicate()
+    assert run.returncode == 0, said
+    rows = [json.loads(line) for line in out.read_bytes().splitlines()]
+    assert [row["id"] for row in rows] == list(range(3_000))
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert len(out.read_bytes().splitlines()) == 3_000
