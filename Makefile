@@ -5,6 +5,7 @@
 # make test           run every test that needs only Python
 # make test-fast      run the tests that start no process, socket or terminal
 # make test-services  run the tests that need Debian's chromium, fish, haproxy, nginx and zsh
+# make test-integrations  run the tests with Ray, Spark, datasets, Polars and Daft, each in its own .venv-NAME
 # make test-all       run all of them with many more generated examples, and print branch coverage
 # make check          check formatting, lint, types, layers and style
 # make fix            format, and apply the automatic fixes of the linter
@@ -25,7 +26,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) 
 PARALLEL := -n $(WORKERS) --dist worksteal
 UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
-.PHONY: run demo test test-fast test-services test-all check fix docs pictures proof bench clean
+.PHONY: run demo test test-fast test-services test-integrations test-all check fix docs pictures proof bench clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -44,6 +45,20 @@ test-fast: $(VENV)/.test
 test-services: $(VENV)/.test
 	@$(PY) -m pytest -q -n auto --dist loadfile tests/services
 	@TEST_SHELLS=/bin/zsh $(PY) -m pytest -q -n auto tests/shell/test_terminal.py -k zsh
+
+# Each engine has its own environment, because they need different versions of the same packages.
+ENGINES := ray spark datasets polars daft
+test-integrations: $(ENGINES:%=test-%)
+
+test-%: .venv-%/.engine
+	@PYTHONPATH=. .venv-$*/bin/python -m pytest -q -o addopts= -o filterwarnings= -o timeout=600 \
+		--confcutdir tests/engines -p no:cacheprovider tests/engines/test_$*.py
+
+.venv-%/.engine: pyproject.toml | $(PY)
+	@echo "Installing brim[$*] into .venv-$*"
+	@[ -d .venv-$* ] || $(PY) -m venv .venv-$*
+	@$(UV) pip install -q --python .venv-$*/bin/python -e '.[$*,models]' pytest pytest-timeout
+	@touch $@
 
 test-all: export HYPOTHESIS_PROFILE := thorough
 test-all: $(VENV)/.test
@@ -80,7 +95,7 @@ bench: $(VENV)/.test
 	@$(PY) -m benchmarks
 
 clean:
-	rm -rf $(VENV) .venv-peers* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # One stamp for each set of packages, renewed when pyproject.toml changes.
 $(VENV)/.run: PACKAGES := -e '.[gateway,local,shell]'

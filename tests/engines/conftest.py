@@ -20,9 +20,7 @@ def rows(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """Return rows of which some fit, most are trimmed, and one cannot be fitted."""
     if request.param == "sharegpt":
         return [{"id": i, "conversations": make_sharegpt(i, 1 + i % 4)} for i in range(50)]
-    rows: list[dict[str, Any]] = [
-        {"id": i, "messages": make_chat(i, 1 + i % 4)} for i in range(50)
-    ]
+    rows: list[dict[str, Any]] = [{"id": i, "messages": make_chat(i, 1 + i % 4)} for i in range(50)]
     rows[7]["messages"] = TOO_MUCH
     return rows
 

@@ -1,8 +1,8 @@
 """Hugging Face datasets: a function that fits the conversations of a data set.
 
-    from brim.integrations.datasets import fit
+from brim.integrations.datasets import fit
 
-    dataset = fit(datasets.load_dataset(...), model="gpt-5-mini", window=8192, num_proc=8)
+dataset = fit(datasets.load_dataset(...), model="gpt-5-mini", window=8192, num_proc=8)
 """
 
 from __future__ import annotations

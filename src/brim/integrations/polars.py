@@ -1,8 +1,8 @@
 """Polars: a function that fits the conversations of a data frame.
 
-    from brim.integrations.polars import fit
+from brim.integrations.polars import fit
 
-    frame = fit(polars.read_parquet("rows.parquet"), model="gpt-5-mini", window=8192)
+frame = fit(polars.read_parquet("rows.parquet"), model="gpt-5-mini", window=8192)
 """
 
 from __future__ import annotations
@@ -30,6 +30,4 @@ def fit(frame: Frame, **options: Unpack[FitterOptions]) -> Frame:
     if isinstance(frame, polars.DataFrame):
         return fit_frame(frame)
     schema = {**frame.collect_schema(), **dict.fromkeys(fitter.columns, polars.Int64)}
-    return frame.map_batches(
-        fit_frame, schema={**schema, ERROR: polars.String}, streamable=True
-    )
+    return frame.map_batches(fit_frame, schema={**schema, ERROR: polars.String}, streamable=True)

@@ -1,8 +1,8 @@
 """Spark: a function that fits the conversations of a data frame.
 
-    from brim.integrations.spark import fit
+from brim.integrations.spark import fit
 
-    frame = fit(spark.read.parquet("rows.parquet"), model="gpt-5-mini", window=8192)
+frame = fit(spark.read.parquet("rows.parquet"), model="gpt-5-mini", window=8192)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def fit(frame: DataFrame, **options: Unpack[FitterOptions]) -> DataFrame:
-    """Return a data frame whose conversations are fitted, with the options of `brim.batch.Fitter`."""
+    """Return a frame whose conversations are fitted, with the options of `brim.batch.Fitter`."""
     fitter = Fitter(**options)
     added = {**dict.fromkeys(fitter.columns, LongType()), ERROR: StringType()}
     kept = [field for field in frame.schema.fields if field.name not in added]
