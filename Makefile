@@ -10,7 +10,7 @@
 # make check          check formatting, lint, types, layers and style
 # make fix            format, and apply the automatic fixes of the linter
 # make docs           regenerate the pages in docs/ that come from the code
-# make pictures       redraw the pictures in docs/ (those of the dashboard only if chromium is installed)
+# make pictures       redraw the pictures and the terminal cast in docs/ (those of the dashboard only if chromium is installed)
 # make proof          check brim's promises against a real model server (half an hour)
 # make bench          compare brim with other libraries (see benchmarks/README.md)
 # make clean          remove .venv and all caches
@@ -83,6 +83,7 @@ docs: $(VENV)/.lint
 
 pictures: $(VENV)/.test
 	@PYTHONPATH=. $(PY) scripts/write_pictures.py
+	@PYTHONPATH=. $(PY) scripts/write_cast.py
 	@if command -v chromium >/dev/null 2>&1; then PYTHONPATH=. $(PY) scripts/write_page_pictures.py; \
 	else echo "The pictures of the dashboard were not redrawn: chromium is not installed." \
 		"On Debian: apt-get install chromium fonts-inter"; fi

@@ -76,8 +76,8 @@ class Typist:
 
 
 @contextmanager
-def at_work(*, tools: bool = False) -> Iterator[Typist]:
-    """Run a shell in the folder of the shop."""
+def at_work(*, tools: bool = False, rows: int = ROWS, more: str = "") -> Iterator[Typist]:
+    """Run a shell in the folder of the shop; `more` is added to its configuration."""
     with (
         TemporaryDirectory() as made,
         ScriptedServer(Model(shop_talk.ANSWERS, shop_talk.SUMMARY), model="gpt-5-mini") as provider,
@@ -86,7 +86,7 @@ def at_work(*, tools: bool = False) -> Iterator[Typist]:
         folder = home / "shop"
         shop.make(folder)
         config = home / "brim.toml"
-        config.write_text(shop.config(provider.url, tools=tools), encoding="utf-8")
+        config.write_text(shop.config(provider.url, tools=tools) + more, encoding="utf-8")
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
@@ -100,7 +100,7 @@ def at_work(*, tools: bool = False) -> Iterator[Typist]:
             environment=environment,
             folder=folder,
             columns=COLUMNS,
-            rows=ROWS,
+            rows=rows,
         ) as terminal:
             terminal.wait_for(STATUS)
             yield Typist(terminal)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from xml.etree import ElementTree
 
@@ -10,7 +11,8 @@ from rich.console import Console
 from brim.session.session import Session
 from brim.shell.render.context import build_report as context
 from brim.shell.render.context_view import ContextView
-from scripts.shell_scenes import SCENES
+from scripts.shell_scenes import COLUMNS, SCENES
+from scripts.write_cast import animation, cast
 from scripts.write_pictures import CHARACTER_WIDTH, FOLDER, picture, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -65,10 +67,32 @@ def test_every_scene_has_its_picture(name: str) -> None:
 
 
 def test_there_is_no_picture_without_a_scene() -> None:
-    assert {path.stem for path in FOLDER.glob("*.svg")} == set(SCENES)
+    assert {path.stem for path in FOLDER.glob("*.svg")} == {*SCENES, "tour"}
 
 
 def test_the_pictures_show_the_shell_as_it_is() -> None:
     """Play one scene; `make pictures` plays all of them."""
     kept = (FOLDER / "confirmation.svg").read_text(encoding="utf-8")
     assert texts(picture("confirmation")) == texts(kept)
+
+
+def test_a_cast_takes_90_seconds_as_text_and_as_a_picture() -> None:
+    lines = [json.loads(line) for line in (FOLDER / "tour.cast").read_text("utf-8").splitlines()]
+    head, *events = lines
+    assert (head["version"], head["width"]) == (2, COLUMNS)
+    times = [time for time, kind, _ in events if kind == "o"]
+    assert times == sorted(times)
+    assert times[-1] == 90
+    shown = "".join(text for _, _, text in events)
+    for part in ("tail -n 5 app.log", "why is it locked", "clipped", ":context", "could cost"):
+        assert part in shown, part
+
+
+def test_an_animation_shows_one_frame_at_a_time() -> None:
+    frames = [(30.0, "one"), (0.1, "short"), (59.9, "two")]
+    drawn = animation(frames)
+    shown = re.findall(r'keyTimes="0;([\d.]+);([\d.]+)"', drawn)
+    assert shown == [("0.00000", "0.33333"), ("0.33333", "1.00000")]
+    assert "short" not in drawn
+    ElementTree.fromstring(drawn)
+    assert len(cast(frames).splitlines()) == 5
