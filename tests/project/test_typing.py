@@ -1,4 +1,7 @@
-"""Type checkers in strict mode accept a program with every public call."""
+"""Type checkers in strict mode accept a program with every public call.
+
+`make check` runs mypy in strict mode over it, as over all tests.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,6 @@ PROGRAM = ROOT / "tests/project/typed_program.py"
 def run(*command: str) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.timeout(300)
-def test_mypy_accepts_the_public_api() -> None:
-    """With the settings and so the cache of `make check`: without it, this takes 20 seconds."""
-    run(sys.executable, "-m", "mypy", "--strict", str(PROGRAM))
 
 
 @pytest.mark.timeout(300)
