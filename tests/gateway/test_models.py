@@ -266,7 +266,7 @@ def test_listed_models_have_their_sizes_and_prices() -> None:
             ),
             "unknown": UpstreamConfig(one.url, models=("mine",)),
         }
-        with running(Config(upstreams=upstreams)) as gateway:
+        with run_gateway(Config(upstreams=upstreams)) as gateway:
             listed = httpx.get(f"{gateway.url}/v1/models").json()["data"]
             facts = {model["id"]: model for model in listed}
             assert facts["gpt-4o"]["context_length"] == 128_000
