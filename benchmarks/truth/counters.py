@@ -113,7 +113,7 @@ class Ways:
         )
         transport = Transport(Endpoint(self.server.url, "openai", self.server.key, {}, 60.0, 0))
         texts = ServerCounter(transport, states=CountStates())
-        texts._state(self.server.model, "request").untried.clear()
+        texts._state(self.model, "request").untried.clear()
         made = 0
         with closing(ReferenceServer(self.server)) as reference:
             async with client:
@@ -139,7 +139,7 @@ class Ways:
         truth: int = answer["usage"]["prompt_tokens"]
         messages, tools = body["messages"], body.get("tools")
         self._add_exact(SERVER, request.plan.server_tokens, truth)
-        tokens = await texts.count({**body, "model": self.server.model})
+        tokens = await texts.count({**body, "model": self.model})
         if isinstance(tokens, TextCount):
             self._add(TEXTS, tokens, truth, tokens.margin)
         exact = brim.count(body, model=self.model, template=self.template)
@@ -154,7 +154,8 @@ class Ways:
         return True
 
     def _add_exact(self, name: str, tokens: int | None, truth: int) -> None:
-        self._add(name, 0 if tokens is None else tokens, truth)
+        if tokens is not None:
+            self._add(name, tokens, truth)
 
     def _add(self, name: str, tokens: int, truth: int, margin: int = 0) -> None:
         accepts = [tokens + margin <= room for room in _rooms(truth)]

@@ -144,6 +144,15 @@ def test_ids_count_only_if_the_template_prints_them() -> None:
         assert mistral.message(message) > mistral.message(renamed)
 
 
+def test_an_unknown_model_has_a_margin_for_tools() -> None:
+    unknown, claude = counter_for("my-model"), counter_for("claude-opus-4-7")
+    plain = unknown.tool_margin([], 8_000)
+    tools = unknown.tool_margin([TOOL], 8_000)
+    assert (plain, claude.tool_margin([TOOL], 8_000)) == (0, 0)
+    assert 8_000 - tools <= (8_000 - 200 - unknown.tools([TOOL]) / 2) / 1.25
+    assert unknown.tool_margin([TOOL] * 99, 400) < 400
+
+
 @pytest.mark.parametrize("media", [Media("image"), Media("audio"), Media("file")])
 def test_media_are_counted(media: Media) -> None:
     counter = counter_for("gpt-4o")

@@ -15,10 +15,14 @@ from math import ceil
 from brim.errors import InputError
 from brim.messages import Message
 from brim.tokens.cache import CountCache
-from brim.tokens.families import Family
+from brim.tokens.families import UNKNOWN_FAMILY, Family
 from brim.tokens.media_tokens import count_media
 from brim.tokens.vocabularies import utf8_length
 
+UNKNOWN_TOOL_PROMPT = 200
+"""Tokens of instructions that the template of an unknown model may print before tools."""
+UNKNOWN_TOOL_SHARE = 0.5
+"""Share by which such a template may print definitions longer than their JSON."""
 _NAME = re.compile(r"[^\s<|\\/>{}\[\]\"]{1,64}")
 """An extra that can be a speaker's name, not JSON."""
 
@@ -72,9 +76,12 @@ class RequestCounter:
         return total
 
     def tool_margin(self, tools: Sequence[Mapping[str, object]], room: int) -> int:
-        if not tools or self.uncertainty:
+        if not tools or (self.uncertainty and self.family is not UNKNOWN_FAMILY):
             return 0
         own = self.tools(tools)
+        if self.uncertainty:
+            added = min(room // 4, UNKNOWN_TOOL_PROMPT + ceil(UNKNOWN_TOOL_SHARE * own))
+            return room - int((room - added) / (1 + self.uncertainty))
         added = min(room, ceil(self.family.tool_margin * own))
         rest = max(0, room - own - added)
         return added + rest - int(rest / (1 + self.family.step_margin))
