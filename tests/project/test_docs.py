@@ -39,3 +39,12 @@ def test_generated_pages_are_up_to_date(generator: ModuleType) -> None:
 def test_every_link_has_a_target(page: Path) -> None:
     for link in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / link).exists(), link
+
+
+def test_the_architecture_names_modules_that_exist() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "src/brim").rglob("*")}
+    named = set(re.findall(r"`([\w/]+\.(?:py|toml|sql))`", text))
+    assert len(named) > 40
+    missing = {name for name in named if not any(file.endswith(f"/{name}") for file in files)}
+    assert [name for name in missing if not (ROOT / name).exists()] == []
