@@ -2,7 +2,7 @@
 
 python -m benchmarks.truth FOLDER                   FOLDER: llama.cpp's `models`
 python -m benchmarks.truth FOLDER RECORDINGS        with other recordings than the shipped ones
-python -m benchmarks.truth FOLDER --only counts     one part: counts, templates or windows
+python -m benchmarks.truth FOLDER --only templates  one part: counts, templates or windows
 """
 
 from __future__ import annotations
@@ -10,19 +10,26 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from benchmarks import environment
+from benchmarks.promises.fitting import Fitting
 from benchmarks.promises.material import Conversation
-from benchmarks.report import Table
+from benchmarks.report import Cell, Table
 from benchmarks.truth.counters import Peer, Score, Ways
 from benchmarks.truth.models import SOURCES, Source, read_template, write_model
 from benchmarks.truth.requests import load_conversations
+from benchmarks.truth.templates import Tally, try_templates
+from brim.fitting.flow import CountMode
 from brim.providers.local import LocalServer
 from brim.storage.calibration_store import CalibrationStore
 
 CONVERSATIONS = 400
-PARTS = ("counts",)
+PARTS = ("templates", "windows", "counts")
+WINDOWS = (512, 1_024, 2_048, 4_096, 8_192)
+WINDOW_SOURCES = (0, 4, 7)
+"""The models whose windows are tested."""
 
 
 def main() -> None:
@@ -38,8 +45,62 @@ def main() -> None:
         kept = given.keep or Path(folder)
         kept.mkdir(exist_ok=True)
         conversations = load_conversations(given.recordings, CONVERSATIONS)
-        sources = [each for each in SOURCES if not given.models or each.model in given.models]
-        compare(conversations, sources, given.folder, kept, given.requests)
+        parts = [given.only] if given.only else PARTS
+        if "templates" in parts:
+            render_templates(given.folder)
+        if "windows" in parts:
+            fit_windows(conversations, given.folder, kept, given.requests // 10)
+        if "counts" in parts:
+            sources = [each for each in SOURCES if not given.models or each.model in given.models]
+            compare(conversations, sources, given.folder, kept, given.requests)
+
+
+def render_templates(folder: Path) -> None:
+    """Render random conversations by the rules of a trial; print what was rejected or lost."""
+    tallies = try_templates(folder / "templates")
+    bad = [tally for tally in tallies if tally.errors or tally.lost]
+    rows: list[dict[str, Cell]] = [
+        {"template": each.name, **_count(each)} for each in [*bad, _add_up(tallies)]
+    ]
+    print(Table(f"Strict templates: {len(tallies)}", rows), end="\n\n", flush=True)
+
+
+def _count(tally: Tally) -> dict[str, Cell]:
+    return {"renderings": tally.renderings, "errors": tally.errors, "lost": tally.lost}
+
+
+def _add_up(tallies: Sequence[Tally]) -> Tally:
+    total = Tally("all")
+    for tally in tallies:
+        total.renderings += tally.renderings
+        total.errors += tally.errors
+        total.lost += tally.lost
+    return total
+
+
+def fit_windows(conversations: Sequence[Conversation], folder: Path, kept: Path, most: int) -> None:
+    """Fit growing conversations into small windows, with and without the server's counts."""
+    rows: list[dict[str, Cell]] = []
+    for place in WINDOW_SOURCES:
+        path = write_model(SOURCES[place], folder, _get_path(kept, SOURCES[place]))
+        modes: tuple[CountMode, ...] = ("near", "off")
+        for mode in modes:
+            store = CalibrationStore(kept / f"windows-{place}-{mode}.sqlite3")
+            fitting = Fitting(path, store, mode, WINDOWS)
+            with closing(fitting):
+                fitting.run(conversations[place::7], most, 0)
+            tallies = fitting.tallies.values()
+            names = ("requests", "trimmed", "over", "rejected", "lost", "needless")
+            sums = {name: sum(getattr(tally, name) for tally in tallies) for name in names}
+            errors = sum(tally.template_errors for tally in tallies)
+            rows.append(
+                {"model": SOURCES[place].model, "count": mode, **sums, "template errors": errors}
+            )
+    print(Table(f"Windows of {WINDOWS[0]} to {WINDOWS[-1]:,}", rows), end="\n\n", flush=True)
+
+
+def _get_path(kept: Path, source: Source) -> Path:
+    return kept / f"local-{SOURCES.index(source)}-{source.template}.gguf"
 
 
 def compare(
@@ -54,7 +115,7 @@ def compare(
     total: dict[str, Score] = {}
     per_model = -(-most // len(sources))
     for number, source in enumerate(sources):
-        path = write_model(source, folder, kept / f"local-{number}-{source.template}.gguf")
+        path = write_model(source, folder, _get_path(kept, source))
         template = read_template(source, folder)
         with LocalServer.start(path, window=32_768, threads=1) as server:
             ways = Ways(source.model, template, server, peer, store)
@@ -77,7 +138,7 @@ def _merge(total: Score, score: Score) -> None:
         setattr(total, name, getattr(total, name) + value)
 
 
-def _row(name: str, score: Score) -> dict[str, str | int | float | bool | None]:
+def _row(name: str, score: Score) -> dict[str, Cell]:
     return {
         "counter": name,
         "requests": score.requests,

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.promises.reference_server import TEMPLATE, ReferenceServer
-from benchmarks.truth import models
+from benchmarks.truth import models, templates
 from benchmarks.truth.counters import Score
 from benchmarks.truth.requests import load_conversations
+from benchmarks.truth.templates import try_templates
 from brim.providers.local import LocalServer
+from tests.support.wire.strict_templates import ALL
 
 WORDS = (b"he", b"ll", b"hell", b"hello")
 SPECIALS = ("<|im_start|>", "<|im_end|>")
@@ -57,3 +59,19 @@ def test_conversations_offer_the_tools_that_they_call() -> None:
         for turn in conversation.messages:
             for call in turn.get("tool_calls") or ():
                 assert call["function"]["name"] in offered
+
+
+def test_templates_are_tried_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "CONVERSATIONS", 6)
+    for number, text in enumerate(ALL):
+        (tmp_path / f"{number}.jinja").write_text(text)
+    for tally in try_templates(tmp_path):
+        assert (tally.renderings, tally.errors, tally.lost) == (12, 0, 0)
+
+
+def test_a_template_that_rejects_everything_fails(tmp_path: Path) -> None:
+    (tmp_path / "no.jinja").write_text("{{ raise_exception('no') }}")
+    (tally,) = try_templates(tmp_path)
+    assert tally.errors == tally.renderings > 0
