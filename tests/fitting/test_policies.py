@@ -131,6 +131,37 @@ def test_the_note_at_the_gap_names_the_newest_of_the_finished_tasks_that_it_cove
     assert messages[note.at]["content"] == "Fix bug 4 in the parser"
 
 
+def with_tasks(messages: list[Raw], names: list[str]) -> list[Raw]:
+    """Return messages whose user messages are `names`."""
+    users = [place for place, message in enumerate(messages) if message["role"] == "user"]
+    for place, name in zip(users, names, strict=False):
+        messages[place]["content"] = name
+    return messages
+
+
+def test_a_note_in_the_current_task_names_the_tasks_dropped_before_it() -> None:
+    messages = history("s5 " + TASK * 2 + "u30 " + "c10 r60 " * 60)
+    (note,) = fit(with_tasks(messages, ["Fix one", "Fix two"]), 1_200).plan.notes
+    assert ", with 2 finished tasks: Fix one; Fix two (about " in note.text
+
+
+def test_a_pinned_user_message_of_a_task_stays_apart_from_the_note() -> None:
+    messages = history("s5 " + TASK * 5 + "u30 " + "c10 r60 " * 4)
+    messages[29]["_pin"] = True
+    names = [f"Fix bug {number} in the parser" for number in range(1, 6)]
+    request = fit(with_tasks(messages, names), 1_800)
+    (note,) = request.plan.notes
+    assert f" of 4 finished tasks: {'; '.join(names[1:4])} (about " in note.text
+    assert {"role": "user", "content": names[2]} in request.messages
+
+
+def test_long_names_of_tasks_are_shortened() -> None:
+    messages = history("s5 " + TASK * 5 + "u30 " + "c10 r60 " * 4)
+    names = [f"{number}番目の解析器の不具合を修正してください。" * 4 for number in range(1, 6)]
+    (note,) = fit(with_tasks(messages, names), 1_800).plan.notes
+    assert f" of 4 finished tasks: {names[1][:10]}" in note.text
+
+
 def test_in_a_chat_early_exchanges_are_not_finished_tasks() -> None:
     messages = history("s5 " + "u40 c10 r60 a20 " * 30 + "u30")
     request = fit(messages, 1_500)

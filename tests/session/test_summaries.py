@@ -86,6 +86,15 @@ def test_the_policy_decides_where_the_summary_is_sent(policy: PolicyName) -> Non
     assert sent[-1].plan.size == brim.count(sent[-1].messages, model="gpt-4o")
 
 
+@pytest.mark.parametrize("window", [900, 1_300, 1_800])
+def test_a_summary_of_finished_tasks_is_sent_in_every_request(window: int) -> None:
+    chat = session("steady", ScriptedSummarizer("NOTES"), window=window)
+    sent = run_conversation(chat, ("u40 " + "c10 r60 " * 6 + "a20 ") * 4 + "u30 " + "c10 r60 " * 12)
+    trimmed = [request for request in sent if request.plan.dropped_runs]
+    assert trimmed
+    assert all("NOTES" in render(request) for request in trimmed)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_summarizer_gets_the_previous_summary_and_each_turn_once(
     policy: PolicyName,

@@ -115,6 +115,12 @@ def steps(draw: st.DrawFn, faults: bool) -> list[Raw]:
     return [calling, *results]
 
 
+tasks = st.lists(
+    st.sampled_from(("uttttta", "utttt", "utttttttt", "uttasttttta", "ua")), min_size=2, max_size=4
+).map("".join)
+"""The kinds of messages of a session in which most exchanges are tasks with several steps."""
+
+
 @st.composite
 def histories(draw: st.DrawFn, faults: bool = True, marks: bool = True) -> list[Raw]:
     """A realistic conversation: with tools, parts, pins and, if requested, defects."""
@@ -122,8 +128,8 @@ def histories(draw: st.DrawFn, faults: bool = True, marks: bool = True) -> list[
     for _ in range(draw(st.sampled_from((0, 1, 1, 1, 2)))):
         role = draw(st.sampled_from(("system", "developer")))
         messages.append({"role": role, "content": draw(contents())})
-    for _ in range(draw(st.integers(0, 24))):
-        kind = draw(st.sampled_from("uuaatttttts" + ("o" if faults else "t")))
+    mixed = st.text("uuaatttttts" + ("o" if faults else "t"), max_size=24)
+    for kind in draw(st.one_of(mixed, tasks)):
         if kind == "t":
             messages += draw(steps(faults))
         elif kind == "o":

@@ -7,7 +7,7 @@ change.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -21,7 +21,13 @@ from brim.fitting.history import (
     unit_range,
 )
 from brim.fitting.plan import ChangedMessage, DroppedRun, Outcome
-from brim.fitting.trim import NAMED_TASKS, TASK_NAME_TOKENS, FloorSums, UnitRun
+from brim.fitting.trim import (
+    NAMED_TASKS,
+    TASK_NAME_LENGTHS,
+    TASK_NAME_TOKENS,
+    FloorSums,
+    UnitRun,
+)
 from brim.messages import Message
 from brim.wire.notes import Note, gap_note, name_tasks
 
@@ -30,14 +36,26 @@ _NoteRole: TypeAlias = Literal["user", "assistant", "paragraph"]
 
 
 class _Gap(NamedTuple):
-    """A gap that gets a note, and how much is missing there."""
+    """A gap, or several that share a note, and how much is missing there."""
 
-    at: MessageIndex
-    role: _NoteRole
+    place: tuple[MessageIndex, _NoteRole] | None
+    """Where the note goes and its role; None if there is no place for one."""
     messages: int
     tokens: int
-    tasks: str
-    """The finished tasks that are missing, by name."""
+    tasks: frozenset[UnitIndex]
+    """The user units of the finished tasks of which something is missing."""
+    is_finished: bool
+    """Whether nothing else is missing."""
+
+    def merge(self, other: _Gap) -> _Gap:
+        """Return both as one, at the place of this gap if it has one."""
+        return _Gap(
+            self.place or other.place,
+            self.messages + other.messages,
+            self.tokens + other.tokens,
+            self.tasks | other.tasks,
+            self.is_finished and other.is_finished,
+        )
 
 
 class Draft:
@@ -326,39 +344,51 @@ class Draft:
     def _write_notes(self, since: int) -> list[Note]:
         """Return the notes at the gaps from unit `since` on.
 
-        A gap without a place for a note is added to the note before it. After a trim it is not:
-        that note has been sent already.
+        A gap without a place for a note is added to the note before it; if it is the first, to
+        the next. After a trim it is not: that note has been sent already.
         """
         gaps: list[_Gap] = []
-        for start, stop in self._gaps(since):
-            first, last = self._span(start, stop)
-            messages = self.history.count_turns(first, last)
-            tokens = self.history.tokens_between(first, last)
-            place = self._find_note_place(start, stop)
-            tasks = self._name_tasks(stop)
-            if place and place[0] not in {gap.at for gap in gaps[-1:]}:
-                gaps.append(_Gap(*place, messages, tokens, tasks))
-            elif gaps and self.optional_notes and not since:
-                at, role, more_messages, more_tokens, more_tasks = gaps.pop()
-                messages, tokens = messages + more_messages, tokens + more_tokens
-                gaps.append(_Gap(at, role, messages, tokens, tasks or more_tasks))
-        texts = [gap_note(gap.messages, gap.tokens, gap.tasks) for gap in gaps]
+        may_merge = self.optional_notes and not since
+        for run in self._gaps(since):
+            gap = self._measure_gap(*run)
+            last = gaps[-1].place if gaps else None
+            shares = gap.place[0] == last[0] if gap.place and last else may_merge
+            if gaps and shares:
+                gap = gaps.pop().merge(gap)
+            if gap.place or (may_merge and gap.tasks):
+                gaps.append(gap)
+        texts = [gap_note(gap.messages, gap.tokens, self._name_tasks(gap)) for gap in gaps]
         if texts and not since and self._summary:
             texts[0] += f"\n{self._summary}"
         return [
-            self._build_note(gap.at, gap.role, text) for gap, text in zip(gaps, texts, strict=True)
+            self._build_note(*gap.place, text)
+            for gap, text in zip(gaps, texts, strict=True)
+            if gap.place
         ]
 
-    def _name_tasks(self, stop: UnitIndex) -> str:
-        """Return the names of the finished tasks before `stop`; empty if they are too long."""
-        history = self.history
-        count = bisect_left(history.task_units, stop)
-        if not self.optional_notes or not count or stop > self._task_start:
+    def _measure_gap(self, start: UnitIndex, stop: UnitIndex) -> _Gap:
+        first, last = self._span(start, stop)
+        tasks = self.history.task_units
+        covered = tasks[max(0, bisect_right(tasks, start) - 1) : bisect_left(tasks, stop)]
+        return _Gap(
+            self._find_note_place(start, stop),
+            self.history.count_turns(first, last),
+            self.history.tokens_between(first, last),
+            frozenset(task for task in covered if task < self._task_start),
+            stop <= self._task_start,
+        )
+
+    def _name_tasks(self, gap: _Gap) -> str:
+        """Return a phrase with the names of the newest finished tasks that a gap covers."""
+        if not self.optional_notes or not gap.tasks:
             return ""
-        newest = history.task_units[max(0, count - NAMED_TASKS) : count]
-        texts = (" ".join(history.messages[history.units[unit].start].words) for unit in newest)
-        names = name_tasks(count, texts)
-        return names if history.counter.text(names) <= TASK_NAME_TOKENS else ""
+        history, newest = self.history, sorted(gap.tasks)[-NAMED_TASKS:]
+        texts = [" ".join(history.messages[history.units[unit].start].words) for unit in newest]
+        for length in TASK_NAME_LENGTHS:
+            names = name_tasks(len(gap.tasks), texts, length, is_all=gap.is_finished)
+            if history.counter.text(names) <= TASK_NAME_TOKENS:
+                break
+        return names
 
     def _find_note_place(
         self, start: UnitIndex, stop: UnitIndex
@@ -386,8 +416,9 @@ class Draft:
 
     def _find_task_after(self, stop: UnitIndex) -> tuple[MessageIndex, _NoteRole] | None:
         """Return the place of a note about the first tasks: the user message of the next one."""
-        is_finished = self.optional_notes and stop < self._task_start
-        if is_finished and self.history.units[stop].role == "user" and stop not in self.required:
+        is_finished = self.optional_notes and stop <= self._task_start
+        is_allowed = stop not in self.required or self._may_end_with_summary(stop)
+        if is_finished and is_allowed and self.history.units[stop].role == "user":
             return self.history.units[stop].start, "paragraph"
         return None
 

@@ -31,6 +31,8 @@ SHARE_BEFORE_GAP: Final = 0.4
 """The share of the room for droppable units that those before the gap get."""
 NAMED_TASKS: Final = 3
 """The number of finished tasks that a note names."""
+TASK_NAME_LENGTHS: Final = (50, 25, 10, 0)
+"""The most characters of a name; shorter ones if the names take too many tokens."""
 TASK_NAME_TOKENS: Final = 60
 """The most tokens that their names take."""
 

@@ -30,8 +30,6 @@ class Note:
 MASK: Final = "[content truncated - {age} steps ago, {tokens} tokens]"
 """Replaces a masked output."""
 
-_NAME_LENGTH: Final = 50
-
 _NOTE_START: Final = "[brim: "
 _COPIED = re.compile(r"\s*(?:\[brim: [^\]\n]{0,300}\]\s*)+")
 
@@ -76,10 +74,14 @@ def may_begin_with_note(text: str) -> bool:
     return _NOTE_START.startswith(begun[: len(_NOTE_START)]) and not _COPIED.match(text)
 
 
-def name_tasks(count: int, texts: Iterable[str]) -> str:
-    """Return a phrase that names finished tasks by the first words of their user messages."""
-    names = "; ".join(" ".join(text[:_NAME_LENGTH].split()) for text in texts)
-    return f" of {count:,} finished {'task' if count == 1 else 'tasks'}: {names}"
+def name_tasks(count: int, texts: Iterable[str], length: int, *, is_all: bool) -> str:
+    """Return a phrase that names finished tasks by the first words of their user messages.
+
+    `is_all` tells whether nothing else was dropped.
+    """
+    names = "; ".join(filter(None, (" ".join(text[:length].split()) for text in texts)))
+    tasks = f"{count:,} finished {'task' if count == 1 else 'tasks'}"
+    return (" of " if is_all else ", with ") + (f"{tasks}: {names}" if names else tasks)
 
 
 def round_to_two_digits(number: int) -> int:
