@@ -216,7 +216,25 @@ def test_steady_drops_units_only_if_clipping_old_outputs_is_not_enough() -> None
 def test_the_three_newest_outputs_are_changed_last() -> None:
     messages = steps(*(output(600, n) for n in range(20)))
     ends = {outcomes(fit(messages, limit))[-8:] for limit in range(8_000, 10_000, 200)}
-    assert ends == {"kkkkkkkk", "kckkkkkk"}, "the trim is not always at the last message"
+    assert ends == {"kkkkkkkk"}
+
+
+def test_of_the_oldest_outputs_of_a_task_only_marks_stay() -> None:
+    messages = steps(*(output(600, n) for n in range(20)))
+    request = fit(messages, 8_000)
+    assert outcomes(request) == "kk" + "kc" * 9 + "kk" * 11
+    contents = [str(request.messages[place]["content"]) for place in range(3, 20, 2)]
+    assert set(contents[:-1]) == {"[brim: about 600 tokens omitted]"}
+    assert len(contents[-1]) > 100, "the last one is clipped only as far as needed"
+
+
+def test_in_a_chat_old_outputs_are_clipped_in_rounds() -> None:
+    messages = history("s5 " + "u10 c5 r900 a20 " * 8 + "u10")
+    request = fit(messages, 4_000)
+    clipped = [d.index for d in request.plan.decisions if d.outcome == "clipped"]
+    assert clipped
+    sent = dict(zip(request.plan.sent_indices, request.messages, strict=True))
+    assert all(len(str(sent[place]["content"])) > 60 for place in clipped), "some text stays"
 
 
 def test_large_newest_outputs_are_not_protected() -> None:
@@ -249,7 +267,7 @@ def test_a_note_separates_two_user_messages_at_a_gap() -> None:
 
 
 def test_another_note_ends_the_message_before_the_gap_and_keeps_its_text() -> None:
-    messages = history("s5 u30 " + "c40 r20 " * 40)
+    messages = history("s5 u30 " + "c40 r5 " * 40)
     request = fit(messages, 1_500)
     (note,) = request.plan.notes
     assert note.role == "paragraph"

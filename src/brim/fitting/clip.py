@@ -20,7 +20,8 @@ HEAD_SHARE: Final = 0.6
 _TRIES: Final = 14
 _AIM: Final = 0.96
 """The first try aims at this share of the cap, so that a second is rarely needed."""
-_LARGEST_MARK: Final = "\n" + clip_mark(10_000_000) + "\n"
+LARGEST_MARK: Final = "\n" + clip_mark(10_000_000) + "\n"
+"""A text clipped to its tokens is clipped to a mark."""
 _SHORTEST_LINE: Final = 10
 """Shorter lines are repeated by chance."""
 _SHORTEST_RUN: Final = 60
@@ -63,7 +64,7 @@ def clip(
     """
     if size <= cap and count(text) <= cap:
         return text
-    mark_size = count(_LARGEST_MARK)
+    mark_size = count(LARGEST_MARK)
     low, high = 0.0, 0.98 * len(text)
     chars = min(high, _AIM * len(text) * (cap - mark_size) / max(size, 1))
     best = ""

@@ -447,6 +447,11 @@ class HistoryView:
         return last if self.history.units[last].steps >= TASK_STEPS * exchanges else UnitIndex(0)
 
     @property
+    def is_chat(self) -> bool:
+        """Whether there are several exchanges that are not tasks."""
+        return bisect_left(self.history.task_units, self.units) > 1 and not self.task_start
+
+    @property
     def last_users(self) -> set[UnitIndex]:
         """The last user unit and, if it is another, the one that the open step answers."""
         step = self.open_unit

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
+from brim.fitting.clip import LARGEST_MARK
 from brim.fitting.draft import Draft
 from brim.fitting.history import MessageIndex, UnitIndex
 from brim.fitting.trim import DroppableUnits, Trim, count_held, find_oldest_runs
@@ -20,7 +21,7 @@ from brim.wire.notes import fill_mask, gap_note
 Pass = Callable[[Draft], None]
 
 CLIP_ROUNDS: Final = (1_000, 500, 250, 60)
-"""The tokens that old outputs are clipped to, one round after the other."""
+"""In a chat: the tokens that old outputs are clipped to, one round after the other."""
 _LARGEST_NOTE: Final = gap_note(1_000_000, 1_000_000_000)
 
 
@@ -59,11 +60,15 @@ def count_gap_note(counter: Counter) -> int:
     return counter.text(_LARGEST_NOTE) + 8
 
 
+def count_clip_mark(counter: Counter) -> int:
+    """Return the most tokens that the mark of a clipped output takes."""
+    return counter.text(LARGEST_MARK)
+
+
 def drop_trimmed(draft: Draft, trim: Trim) -> None:
     """Drop the units that a trim chose: finished tasks, and the middle of the rest."""
     start = trim.view.task_start
-    is_chat = not start and trim.view.first_user < trim.view.last_user
-    rest = "middle of the history" if is_chat else "middle of the current task"
+    rest = "middle of the history" if trim.view.is_chat else "middle of the current task"
     for run in trim.dropped:
         draft.drop_runs([run], "finished task" if run[1] <= start else rest)
     if trim.released:
@@ -186,8 +191,8 @@ def _mask(draft: Draft, index: MessageIndex, reason: str) -> None:
         draft.replace_outputs(index, text, "masked", reason)
 
 
-def remove_repeats(draft: Draft, caps: Sequence[int] = CLIP_ROUNDS) -> None:
-    """Remove lines that a later output repeats, then clip in rounds.
+def remove_repeats(draft: Draft, *, then_clip: bool = True) -> None:
+    """Remove lines that a later output repeats, then clip as `clip_old` does.
 
     The tokens of a text without its repeated lines are estimated from its length, so that only
     the text that stays is ever counted.
@@ -203,6 +208,7 @@ def remove_repeats(draft: Draft, caps: Sequence[int] = CLIP_ROUNDS) -> None:
         shorter[index] = text
         if excess <= 0:
             break
+    caps = _find_caps(draft) if then_clip else ()
     _clip_to(draft, _choose_caps(sizes, excess, caps), shorter)
     for index, text in shorter.items():
         if index not in draft.changes:
@@ -227,10 +233,21 @@ def _find_repeats(
                 yield index, text
 
 
-def clip_rounds(draft: Draft) -> None:
-    """Clip old outputs to ever smaller caps, the last one only as far as needed."""
+def clip_old(draft: Draft) -> None:
+    """Clip old outputs, the last one only as far as needed.
+
+    In a chat, whose outputs state facts, all of them keep some text: they are clipped in rounds.
+    Otherwise only a mark stays of the oldest ones, so that newer ones stay whole.
+    """
     sizes = {index: draft.output_tokens(index) for index in draft.old_outputs}
-    _clip_to(draft, _choose_caps(sizes, draft.excess, CLIP_ROUNDS), {})
+    _clip_to(draft, _choose_caps(sizes, draft.excess, _find_caps(draft)), {})
+
+
+def _find_caps(draft: Draft) -> tuple[int, ...]:
+    """Return the tokens that old outputs are clipped to, one round after the other."""
+    if draft.view.is_chat:
+        return CLIP_ROUNDS
+    return (count_clip_mark(draft.history.counter),)
 
 
 def _clip_to(

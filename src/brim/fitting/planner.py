@@ -18,7 +18,14 @@ from brim.fitting.passes import Pass, count_gap_note, drop_trimmed, run_passes
 from brim.fitting.plan import Plan
 from brim.fitting.policies import Policy, no_thinking_floor
 from brim.fitting.replay import Replay
-from brim.fitting.trim import FloorSums, Trim, TrimRecord, compute_low_water_mark, decide_trim
+from brim.fitting.trim import (
+    Floors,
+    FloorSums,
+    Trim,
+    TrimRecord,
+    compute_low_water_mark,
+    decide_trim,
+)
 from brim.messages import Message
 from brim.tokens import Counter
 from brim.wire.notes import MASK
@@ -69,8 +76,8 @@ class Planner:
         """Actual tokens per counted token, if the server has counted the conversation."""
 
     @cached_property
-    def _floors(self) -> FloorSums:
-        return FloorSums(self.policy.floor)
+    def _floors(self) -> Floors:
+        return Floors(self.policy.floor, self.policy.task_floor or self.policy.floor)
 
     @cached_property
     def _sizes(self) -> FloorSums:
@@ -336,10 +343,9 @@ class Planner:
         if self.policy.share is None:
             return self._run(view, self._cap(view.limit))
         mark = compute_low_water_mark(view, self.policy.share)
-        self._floors.extend(self.history)
         target = max(0, mark - self.summary_room)
         note = count_gap_note(self.counter)
-        trim = decide_trim(view, self._floors, self._sizes, target, note)
+        trim = decide_trim(view, self._floors.of(view), self._sizes, target, note)
         return self._run(view, mark, trim)
 
     def _carry_out(self, trim: Trim) -> Draft:
@@ -347,9 +353,8 @@ class Planner:
 
     def _run(self, view: HistoryView, target: int, trim: Trim | None = None) -> Draft:
         """Return a draft after the policy's passes, the first of which carries out `trim`."""
-        self._floors.extend(self.history)
         target = max(0, target - self.summary_room)
-        draft = Draft(view, self._floors, target, notes=self.policy.notes)
+        draft = Draft(view, self._floors.of(view), target, notes=self.policy.notes)
         passes: tuple[Pass, ...] = self.policy.passes
         if trim is not None:
             passes = (partial(drop_trimmed, trim=trim), *passes)

@@ -25,6 +25,8 @@ class Policy:
     passes: tuple[Pass, ...]
     floor: Floor
     """Returns the fewest tokens that the passes leave of a message that is not dropped."""
+    task_floor: Floor | None = None
+    """The same for a conversation that is not a chat, if it differs."""
     share: Share | None = None
     """Returns the low-water mark's share of a limit. A policy with a share first drops units down
     to that mark, and trims again only when the limit is reached. None trims every request."""
@@ -44,7 +46,7 @@ class Policy:
     def identity(self) -> Hashable:
         """A value that is equal for policies that decide the same."""
         numbers = self.keep_recent, self.max_turns, self.token_budget
-        return self.passes, self.share, self.floor, self.notes, numbers
+        return self.passes, self.share, self.floor, self.task_floor, self.notes, numbers
 
 
 def steady_share(limit: int, has_finished_tasks: bool = False) -> float:
@@ -90,6 +92,11 @@ def clipped_floor(history: History, index: int) -> int:
     return _short_output_floor(history, index, passes.CLIP_ROUNDS[-1])
 
 
+def marked_floor(history: History, index: int) -> int:
+    """Return the tokens of a message with its output clipped to a mark."""
+    return _short_output_floor(history, index, passes.count_clip_mark(history.counter))
+
+
 def masked_floor(history: History, index: int) -> int:
     """Return the tokens of a message with its output masked."""
     if not history.output_tokens[index]:
@@ -102,19 +109,20 @@ STEADY = Policy(
     (
         passes.drop_thinking,
         passes.remove_repeats,
-        passes.clip_rounds,
+        passes.clip_old,
         passes.release_protected,
-        passes.clip_rounds,
+        passes.clip_old,
         passes.relax_to_limit,
         passes.drop_oldest,
         passes.clip_open,
     ),
     clipped_floor,
+    marked_floor,
     share=steady_share,
     notes=True,
 )
 
-THRIFT = Policy("thrift", STEADY.passes, clipped_floor, share=constant_share(0.60), notes=True)
+THRIFT = replace(STEADY, name="thrift", share=constant_share(0.60))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +161,7 @@ def make_rolling(settings: RollingSettings) -> Policy:
     order = (
         passes.drop_unavoidable,
         passes.drop_thinking,
-        partial(passes.remove_repeats, caps=()),
+        partial(passes.remove_repeats, then_clip=False),
         partial(passes.clip_large, over=settings.max_output),
         mask_first,
         passes.mask_rest,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brim.fitting.history import History, HistoryView, RequestPoint
-from brim.fitting.trim import FloorSums, Share, Trim, compute_low_water_mark, decide_trim
+from brim.fitting.trim import Floors, FloorSums, Share, Trim, compute_low_water_mark, decide_trim
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Replay:
     """The last trim of a growing history."""
 
     _start: HistoryView
-    _floors: FloorSums
+    _floors: Floors
     _sizes: FloorSums
     _share: Share
     _note: int
@@ -62,5 +62,4 @@ class Replay:
     def _decide(self, view: HistoryView, mark: int | None = None) -> Trim:
         if mark is None:
             mark = compute_low_water_mark(view, self._share)
-        self._floors.extend(view.history)
-        return decide_trim(view, self._floors, self._sizes, mark, self._note)
+        return decide_trim(view, self._floors.of(view), self._sizes, mark, self._note)

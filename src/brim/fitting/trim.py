@@ -277,6 +277,19 @@ class FloorSums:
         return self.sums[stop] - self.sums[start]
 
 
+class Floors:
+    """The floors of all units of a growing history, as a chat and as tasks."""
+
+    def __init__(self, chat: Floor, task: Floor) -> None:
+        self._chat, self._task = FloorSums(chat), FloorSums(task)
+
+    def of(self, view: HistoryView) -> FloorSums:
+        """Return the floors that apply to a view."""
+        sums = self._chat if view.is_chat else self._task
+        sums.extend(view.history)
+        return sums
+
+
 class DroppableUnits:
     """The units that a trim may drop, with running totals of their floors.
 
