@@ -21,7 +21,7 @@ def test_plans_are_equal_if_they_send_the_same() -> None:
 
 def test_dropped_and_clipped_are_the_decisions_with_these_outcomes() -> None:
     messages = history("s5 u30 " + "c20 r300 " * 30)
-    plan = brim.fit(messages, model=MODEL, window=3_001, reply=1).plan
+    plan = brim.fit(messages, model=MODEL, window=1_501, reply=1).plan
     assert plan.dropped == [each for each in plan.decisions if each.outcome == "dropped"]
     assert plan.clipped == [each for each in plan.decisions if each.outcome == "clipped"]
     counts = {"dropped": len(plan.dropped), "clipped": len(plan.clipped)}
