@@ -259,6 +259,15 @@ def test_a_pattern_that_can_become_an_option_is_not_read_only(tmp_path: Path) ->
     assert assess_line("cat *", tmp_path).is_read_only
 
 
+def test_a_dry_run_of_make_runs_only_some_lines(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text("a:\n\trm -rf src\nb:\n\t+rm -rf src\nc:\n\t@-+rm x\n")
+    assert assess_line("make a", tmp_path).is_destructive
+    assert not assess_line("make -n a", tmp_path).is_destructive
+    assert not assess_line("make -n a", tmp_path).is_read_only, "$(shell …) runs"
+    for line in ("make -n b", "make --dry-run c"):
+        assert assess_line(line, tmp_path).is_destructive, line
+
+
 def test_a_toolchain_of_the_project_is_not_read_only(tmp_path: Path) -> None:
     assert assess_line("cargo --version", tmp_path).is_read_only
     (tmp_path / "rust-toolchain.toml").touch()

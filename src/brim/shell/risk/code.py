@@ -204,7 +204,8 @@ def _review_make(review: ReviewState, call: ProgramCall, source: str) -> None:
         if text is not None:
             review.log.runs_changed_file |= review.places.has_changed(path)
             goals = [plain(word) for word in call.operands("-C", "-f", "-j", "-I", "-o", "-W")]
-            for line in make_recipes(text, [goal for goal in goals if goal[0].isalpha()]):
+            is_dry = call.has("-n", "--just-print", "--dry-run", "--recon")
+            for line in make_recipes(text, [goal for goal in goals if goal[0].isalpha()], is_dry):
                 review.inner().script(line, f"{source}: {line}")
             return
 
@@ -212,8 +213,11 @@ def _review_make(review: ReviewState, call: ProgramCall, source: str) -> None:
 _MAKE_RULE: Final = re.compile(r"^([^\s#=:][^=:#]*?)\s*::?(?!=)\s*([^=#;]*)(?:;(.*))?(?:#.*)?$")
 
 
-def make_recipes(text: str, goals: list[str]) -> Iterator[str]:
-    """Yield the recipe lines of these goals and of what they depend on, as the shell sees them."""
+def make_recipes(text: str, goals: list[str], is_dry: bool = False) -> Iterator[str]:
+    """Yield the recipe lines of these goals and of what they depend on, as the shell sees them.
+
+    A dry run still runs the lines that begin with `+` or that call make again.
+    """
     recipes: dict[str, list[str]] = {}
     needs: dict[str, list[str]] = {}
     targets: list[str] = []
@@ -237,6 +241,8 @@ def make_recipes(text: str, goals: list[str]) -> Iterator[str]:
             chosen[goal] = None
             waiting += needs.get(goal, ())
     for line in (line for goal in chosen for line in recipes.get(goal, ())):
+        if is_dry and not re.match(r"[@-]*\+|.*\$[({]MAKE", line):
+            continue
         known = line.lstrip("@-+ ").replace("$(RM)", "rm -f").replace("$(MAKE)", "make")
         yield re.sub(r"\$\([^()]*\)|\$\{[^{}]*\}|\$[@<^*?%]", "value", known).replace("$$", "$")
     yield from re.findall(r"\$\(shell\s+([^()]*)\)", text)
