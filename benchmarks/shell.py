@@ -132,7 +132,7 @@ def wire() -> Table:
         f"Shell: from Enter to the request on the wire, {TURNS:,} turns, ms",
         rows,
         {"median": ".1f", "worst": ".1f"},
-        [f"of {ROUNDS} requests after a first one; target of the whole: < 20", load()],
+        [f"of {ROUNDS} requests after a first one; target of the median of all: at most 5", load()],
     )
 
 
@@ -208,7 +208,7 @@ def starts() -> Table:
         rows,
         {"best": ".0f", "median": ".0f"},
         [
-            f"of {STARTS} starts, the model's address refuses connections; target of brim: < 400",
+            f"of {STARTS} starts, the model's address refuses connections; target: brim at most 300",
             "imports, ms: " + ", ".join(f"{name} {ms:.0f}" for name, ms in _imports()),
             load(),
         ],

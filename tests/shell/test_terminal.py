@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -637,6 +638,36 @@ def test_no_files_are_left_behind(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
     assert len(list(folder.iterdir())) == 1
     desk.shell.close()
     assert list(folder.iterdir()) == []
+
+
+def test_folders_of_killed_shells_are_removed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = desk.folder / "temporary"
+    names = ("brim-shell-killed", "brim-shell-open", "brim-shell-just-made", "other")
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        if name != "brim-shell-just-made":
+            os.utime(folder / name, (0, 0))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    lock = os.open(folder / "brim-shell-open", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    desk.run("echo a")
+    os.close(lock)
+    assert {name for name in names if (folder / name).exists()} == {*names[1:]}
+
+
+def test_a_full_disk_loses_only_the_middle_of_a_long_output(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept = OutputBuffer(tmp_path / "spill")
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8_192, hard))
+        for number in range(3):
+            kept.add(f"{number}" * (MAX_HEAD + MAX_TAIL))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    text, path = kept.close()
+    assert "the beginning is in" in text
+    assert (text[0], text[-1]) == ("0", "2")
+    assert path is not None
 
 
 def test_reports_with_another_token_are_ignored() -> None:
