@@ -208,7 +208,7 @@ def starts() -> Table:
         rows,
         {"best": ".0f", "median": ".0f"},
         [
-            f"of {STARTS} starts, the model's address refuses connections; target: brim at most 300",
+            f"of {STARTS} starts, the model's address refuses connections; target: at most 300",
             "imports, ms: " + ", ".join(f"{name} {ms:.0f}" for name, ms in _imports()),
             load(),
         ],
