@@ -79,7 +79,7 @@ def kill_worker() -> int:
             title = path.read_bytes()
         except OSError:
             continue
-        if title.startswith(b"ray::") and not title.startswith((b"ray::IDLE", b"ray::_")):
+        if title.startswith((b"ray::MapBatches", b"ray::try_chunk")):
             os.kill(int(path.parent.name), signal.SIGKILL)
             return int(path.parent.name)
     return 0
@@ -93,8 +93,15 @@ def many(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_gives_the_same_file_on_a_cluster(many: Path, tmp_path: Path) -> None:
-    for name, engine in (("local", []), ("ray", ["--engine", "ray"])):
+@pytest.fixture
+def on_cluster(cluster: None) -> list[str]:  # noqa: ARG001 - the cluster must run
+    return ["--engine", "ray", "--address", ray.get_runtime_context().gcs_address]
+
+
+def test_the_command_gives_the_same_file_on_a_cluster(
+    many: Path, tmp_path: Path, on_cluster: list[str]
+) -> None:
+    for name, engine in (("local", []), ("ray", on_cluster)):
         command = [*BRIM, str(many), *WINDOW, *engine, "-o", str(tmp_path / f"{name}.jsonl")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -103,14 +110,14 @@ def test_the_command_gives_the_same_file_on_a_cluster(many: Path, tmp_path: Path
 
 
 def test_the_command_survives_a_killed_worker_and_can_be_resumed(
-    many: Path, tmp_path: Path
+    many: Path, tmp_path: Path, on_cluster: list[str]
 ) -> None:
     out = tmp_path / "out.jsonl"
-    command = [*BRIM, str(many), *WINDOW, "--engine", "ray", "-o", str(out)]
+    command = [*BRIM, str(many), *WINDOW, *on_cluster, "-o", str(out)]
     run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not out.exists() and run.poll() is None:
-        time.sleep(0.05)
-    kill_worker()
+    while not (out.exists() and kill_worker()):
+        assert run.poll() is None
+        time.sleep(0.02)
     _, said = run.communicate()
     assert run.returncode == 0, said
     rows = [json.loads(line) for line in out.read_bytes().splitlines()]

@@ -26,6 +26,7 @@ BODY_COLUMNS: Final = REPLY_KEYS.union(
     (*_LISTS, "input", *ENVELOPES, "model", "system", "instructions")
 )
 """The columns of a table that belong to a request body."""
+_SCALARS: Final = frozenset((str, int, float, bool))
 TURN_COLUMNS: Final = ("conversations", "conversation", "messages")
 """The usual names of columns with lists of turns."""
 ROLES: Final[Mapping[str, str]] = {
@@ -280,6 +281,8 @@ def to_plain(value: Any) -> Any:
     if kind is str:
         return value
     if kind is dict:
+        if _SCALARS.issuperset(map(type, value.values())):  # `benchmarks.scale`: most messages
+            return value
         plain = {key: to_plain(item) for key, item in value.items() if item is not None}
         is_same = len(plain) == len(value) and not any(map(is_not, plain.values(), value.values()))
         return value if is_same else plain

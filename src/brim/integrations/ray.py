@@ -61,7 +61,8 @@ def process_chunks(
 
     Ray runs a chunk again if its worker dies.
     """
-    ray.init(address=address, log_to_driver=False, logging_level="warning")
+    own = {} if address else {"include_dashboard": False}
+    ray.init(address=address, log_to_driver=False, logging_level="warning", **own)
     try:
         run = ray.remote(try_chunk)
         shared = ray.put(job)

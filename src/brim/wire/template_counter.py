@@ -16,7 +16,7 @@ from brim.wire.notes import (
     SYSTEM_HEADING,
 )
 from brim.wire.template_adapter import MAX_ROLE_LENGTH, make_short_id
-from brim.wire.template_rules import NINE_CHARACTERS, TemplateRules
+from brim.wire.template_rules import NINE_CHARACTERS, PERMISSIVE, TemplateRules
 
 
 def wrap_counter(counter: Counter, rules: TemplateRules) -> Counter:
@@ -25,7 +25,7 @@ def wrap_counter(counter: Counter, rules: TemplateRules) -> Counter:
     A message pays for every change that it can cause with any neighbors; so the sum over
     any kept messages, step by step, is at least the count of their adapted form.
     """
-    return counter if rules.free else TemplateCounter(counter, rules)
+    return counter if rules is PERMISSIVE or rules.free else TemplateCounter(counter, rules)
 
 
 _SLACK: Final = 2

@@ -1,0 +1,235 @@
+"""Data sets: throughput per core, memory, speed-up by processes, and equal results of engines.
+
+    python -m benchmarks.scale [--short] [--json]
+
+The rows are random spans of the recordings, so that no text repeats, and half of them exceed the
+window. Throughput is CPU time in one process, divided by the time to tokenize the same kind of
+text with nothing else. Engines run in the environments of `make test-integrations`; those that do
+not exist are left out. `--short` uses 20,000 rows instead of a million for memory and engines.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from benchmarks import environment, recordings, report
+from benchmarks.report import Cell, Options, Table
+
+MODEL = "gpt-4o"
+REPLY = 500
+LARGE_ROWS, LARGE_BYTES = 2_000, 10_000
+SMALL_BYTES = 1_000
+ROWS, SHORT_ROWS = 1_000_000, 20_000
+ROUNDS = 5
+ENGINES = ("ray", "spark", "datasets", "polars", "daft")
+TARGETS = "targets: 2,040 rows/s, ratio ≤ 1.5, 200 and 300 MB, speed-up ≥ 1.7"
+
+
+def make_rows(number: int, size: int, seed: int = 1) -> Iterator[dict[str, Any]]:
+    """Yield conversations of about this many bytes, in turns as long as those of the recordings."""
+    chosen = random.Random(seed)
+    texts = [
+        message["content"]
+        for recording in recordings.load()
+        for message in recording.messages
+        if isinstance(message.get("content"), str)
+    ]
+    material = "\n".join(texts)
+    lengths = [min(len(text), size // 4) for text in texts if text]
+    for index in range(number):
+        messages = [{"role": "system", "content": "You are a helpful assistant."}]
+        left = int(size * chosen.uniform(0.5, 1.5))
+        while left > 0:
+            length = min(left, max(20, chosen.choice(lengths)))
+            start = chosen.randrange(len(material) - length)
+            role = ("assistant", "user")[len(messages) % 2]
+            messages.append({"role": role, "content": material[start : start + length]})
+            left -= length
+        if messages[-1]["role"] == "assistant":
+            messages.append({"role": "user", "content": f"Continue with part {index}."})
+        yield {"id": index, "messages": messages}
+
+
+def write_rows(path: Path, number: int, size: int, seed: int = 1) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for row in make_rows(number, size, seed):
+            file.write(f"{json.dumps(row, ensure_ascii=False)}\n")
+
+
+def find_window(size: int) -> int:
+    """Return the window that half of the rows exceed."""
+    import brim
+
+    sizes = sorted(int(brim.count(row["messages"], model=MODEL)) for row in make_rows(200, size, 9))
+    return sizes[len(sizes) // 2] + REPLY
+
+
+# Throughput
+
+
+def measure_throughput(folder: Path) -> Table:
+    from brim.batch import Fitter
+    from brim.batch.chunks import Chunk, Job, process_chunk
+    from brim.batch.shapes import MESSAGES
+    from brim.batch.sources import FileKind, open_source
+    from brim.tokens import tokenizer
+
+    window, path = find_window(LARGE_BYTES), folder / "large.jsonl"
+    job = Job(Fitter(model=MODEL, window=window, reply=REPLY))
+    vocabulary = tokenizer("o200k_base")
+    fitting, tokenizing, trimmed = [], [], 0
+    for seed in range(ROUNDS):
+        write_rows(path, LARGE_ROWS // ROUNDS, LARGE_BYTES, 10 + seed)
+        pieces = list(open_source(str(path)).pieces(None))
+        chunks = [Chunk(piece, "", MESSAGES, FileKind("jsonl"), False) for piece in pieces]
+        start = time.process_time()
+        trimmed += sum(process_chunk(chunk, job).tally.trimmed for chunk in chunks)
+        fitting.append(time.process_time() - start)
+        rows = make_rows(LARGE_ROWS // ROUNDS, LARGE_BYTES, 100 + seed)
+        texts = [message["content"] for row in rows for message in row["messages"]]
+        start = time.process_time()
+        for text in texts:
+            vocabulary.count(text)
+        tokenizing.append(time.process_time() - start)
+    best, limit = min(fitting), min(tokenizing)
+    row: dict[str, Cell] = {
+        "rows of 10 kB": LARGE_ROWS,
+        "trimmed": trimmed / LARGE_ROWS,
+        "rows/s": round(LARGE_ROWS / ROUNDS / best),
+        "tokenizing alone": round(LARGE_ROWS / ROUNDS / limit),
+        "ratio": best / limit,
+    }
+    notes = [f"CPU time of one process, best of {ROUNDS} rounds; {TARGETS}"]
+    return Table("Data sets: throughput per core", [row], {"trimmed": ".0%", "ratio": ".2f"}, notes)
+
+
+# The command
+
+
+def run_command(path: Path, out: Path, window: int, jobs: int) -> tuple[float, int, int]:
+    """Run `brim fit`; return its seconds, and the peak memory of the parent and of a worker."""
+    options = ["-m", MODEL, "--window", str(window), "--reply", str(REPLY), "-j", str(jobs)]
+    command = [sys.executable, "-m", "brim.cli", "fit", str(path), *options, "-o", str(out)]
+    start = time.perf_counter()
+    run = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    peaks: dict[int, int] = {}
+    while run.poll() is None:
+        for number in _find_session(run.pid):
+            peaks[number] = max(peaks.get(number, 0), _read_peak(number))
+        time.sleep(0.2)
+    seconds = time.perf_counter() - start
+    parent = peaks.pop(run.pid, 0)
+    return seconds, parent, max(peaks.values(), default=0)
+
+
+def _find_session(leader: int) -> Iterator[int]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader:
+            yield int(stat.parent.name)
+
+
+def _read_peak(number: int) -> int:
+    """Return the peak resident size in bytes; 0 if the process has ended."""
+    try:
+        lines = Path(f"/proc/{number}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
+
+
+def measure_command(folder: Path, number: int) -> Table:
+    window = find_window(SMALL_BYTES)
+    rows: list[dict[str, Cell]] = []
+    for count in (number // 4, number):
+        write_rows(folder / "small.jsonl", count, SMALL_BYTES)
+        times = {}
+        for jobs in (1, 2):
+            out = folder / f"small-{jobs}.jsonl"
+            times[jobs], parent, worker = run_command(folder / "small.jsonl", out, window, jobs)
+            rows.append(
+                {
+                    "rows of 1 kB": count,
+                    "processes": jobs,
+                    "seconds": times[jobs],
+                    "rows/s": round(count / times[jobs]),
+                    "parent MB": round(parent / 1e6),
+                    "worker MB": round(worker / 1e6) or None,
+                    "speed-up": times[1] / times[jobs],
+                }
+            )
+    notes = ["wall time, including the start; -j 1 fits in the parent", TARGETS]
+    return Table("Data sets: brim fit", rows, {"seconds": ".1f", "speed-up": ".2f"}, notes)
+
+
+# Engines
+
+
+def compare_engines(folder: Path, number: int) -> Table:
+    from pyarrow import json as arrow_json
+    from pyarrow import parquet
+
+    window, path = find_window(SMALL_BYTES), folder / "small.parquet"
+    write_rows(folder / "small.jsonl", number, SMALL_BYTES)
+    with parquet.ParquetWriter(path, arrow_json.open_json(folder / "small.jsonl").schema) as writer:
+        for batch in arrow_json.open_json(folder / "small.jsonl"):
+            writer.write_batch(batch)
+    seconds, *_ = run_command(path, folder / "brim.parquet", window, 2)
+    expected = digest_rows(folder / "brim.parquet")
+    rows: list[dict[str, Cell]] = [{"engine": "brim fit", "seconds": seconds, "equal": True}]
+    for name in ENGINES:
+        python = environment.ROOT / f".venv-{name}/bin/python"
+        if not python.exists():
+            rows.append({"engine": f"{name} (not installed)", "seconds": None, "equal": None})
+            continue
+        out = folder / name
+        command = [str(python), "-m", "benchmarks.scale_engine", name, str(path), str(out)]
+        start = time.perf_counter()
+        done = subprocess.run([*command, str(window), str(REPLY)], cwd=environment.ROOT)
+        seconds = time.perf_counter() - start
+        is_equal = done.returncode == 0 and digest_rows(out) == expected
+        rows.append({"engine": name, "seconds": seconds, "equal": is_equal})
+    notes = ["equal: the messages of every row, as JSON without nulls, have the same bytes"]
+    return Table(f"Data sets: {number:,} rows with each engine", rows, {"seconds": ".1f"}, notes)
+
+
+def digest_rows(path: Path) -> tuple[int, int]:
+    """Return the number of rows, and a digest of their messages in any order."""
+    from pyarrow import parquet
+
+    from brim.batch.shapes import to_plain
+
+    total = count = 0
+    for file in [path] if path.is_file() else sorted(path.rglob("*.parquet")):
+        for batch in parquet.ParquetFile(file).iter_batches(1_000, columns=["id", "messages"]):
+            for row in batch.to_pylist():
+                text = json.dumps([row["id"], to_plain(row["messages"])], ensure_ascii=False)
+                digest = blake2b(text.encode(), digest_size=16).digest()
+                total = (total + int.from_bytes(digest)) % 2**128
+                count += 1
+    return count, total
+
+
+def tables(given: Options) -> Iterator[Table]:
+    number = SHORT_ROWS if given.short else ROWS
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield measure_throughput(folder)
+        yield measure_command(folder, number)
+        yield compare_engines(folder, number)
+
+
+if __name__ == "__main__":
+    report.run(__doc__, tables)
