@@ -143,11 +143,29 @@ def test_a_file_outside_of_the_project_needs_a_typed_yes(home: Home) -> None:
     (project / ".git").mkdir(parents=True)
     outside.write_text("two\n")
     reply = BLOCK.replace("src/a.py", "../outside.txt").replace("one\n", "two\n", 1)
-    with ScriptedServer([reply.split("and below")[0]]) as provider:
+    hook = BLOCK.replace("src/a.py", "deep/.git/hooks/pre-commit").replace("one\n", "", 1)
+    inside = BLOCK.replace("src/a.py", "new.txt").replace("one\n", "", 1)
+    replies = [each.split("and below")[0] for each in (reply, hook, inside)]
+    with ScriptedServer(replies) as provider:
         home.configure(provider)
         with home.shell("--yes", folder=project) as shell:
             shell.asked("?change it", "[s]kip:")
             shell.asked("y", "[s]kip:")
             assert outside.read_text() == "two\n"
             shell.do("yes")
+            shell.asked("?and the hook", "[s]kip:")
+            shell.do("s")
+            assert "changed new.txt" in shell.do("?and a new one")
     assert outside.read_text() == "uno\n"
+    assert not (project / "deep").exists()
+    assert (project / "new.txt").read_text() == "uno\n"
+
+
+def test_the_home_folder_is_no_project(home: Home) -> None:
+    reply = BLOCK.replace("src/a.py", ".bashrc").replace("one\n", "", 1).split("and below")[0]
+    with ScriptedServer(reply) as provider:
+        home.configure(provider)
+        with home.shell("--yes") as shell:
+            shell.asked("?change it", "[s]kip:")
+            shell.do("s")
+    assert not (home.folder / ".bashrc").exists()

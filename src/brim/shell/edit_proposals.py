@@ -17,7 +17,7 @@ SKIPPED: Final = "[brim] The user skipped the change of {files}."
 APPLIED: Final = "[brim] Changed {files}."
 UNDONE: Final = "[brim] The user undid the change of {files}."
 FAILED: Final = "[brim] Nothing was changed: {why}"
-_GUARDED: Final = (".git", ".envrc")
+_GUARDED: Final = frozenset((".git", ".envrc"))
 """What runs programs later, outside of a sandbox."""
 _COLORS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -57,9 +57,12 @@ def offer_edits(shell: Shell, reply: str, *, autonomous: bool = False) -> bool:
 def _confirm(shell: Shell, names: list[str], paths: list[Path], *, autonomous: bool) -> bool:
     """Return whether to apply a change; a file outside of the project needs a typed yes."""
     root = (shell.project.root or shell.folder).resolve()
-    parts = [path.relative_to(root).parts if path.is_relative_to(root) else None for path in paths]
-    is_guarded = any(part is None or part[0] in _GUARDED for part in parts)
-    if not is_guarded and (shell.options.yes or (autonomous and shell.sandbox is not None)):
+    is_guarded = any(
+        not path.is_relative_to(root) or not _GUARDED.isdisjoint(path.relative_to(root).parts)
+        for path in paths
+    )
+    is_allowed = shell.options.yes or (autonomous and shell.sandbox is not None)
+    if is_allowed and not is_guarded and shell.project.root is not None:
         return True
     what = ", ".join(map(sanitize, names))
     question = f"change {what}? [y]es, [s]kip: "
