@@ -6,6 +6,8 @@
 # make test-fast      run the tests that start no process, socket or terminal
 # make test-services  run the tests that need Debian's chromium, fish, haproxy, nginx and zsh
 # make test-integrations  run the tests with Ray, Spark, datasets, Polars and Daft, each in its own .venv-NAME
+# make test-frameworks  run those with LangChain and the other agent frameworks (a part of test-integrations, 5 GB;
+#                     FRAMEWORKS="langchain crewai" for some)
 # make test-all       run all of them with many more generated examples, and print branch coverage
 # make check          check formatting, lint, types, layers and style
 # make fix            format, and apply the automatic fixes of the linter
@@ -26,7 +28,7 @@ WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) 
 PARALLEL := -n $(WORKERS) --dist worksteal
 UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)
 
-.PHONY: run demo test test-fast test-services test-integrations test-all check fix docs pictures proof bench clean
+.PHONY: run demo test test-fast test-services test-integrations test-frameworks test-all check fix docs pictures proof bench clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -48,7 +50,7 @@ test-services: $(VENV)/.test
 
 # Each engine has its own environment, because they need different versions of the same packages.
 ENGINES := ray spark datasets polars daft
-test-integrations: $(ENGINES:%=test-%)
+test-integrations: $(ENGINES:%=test-%) test-frameworks
 
 test-%: .venv-%/.engine
 	@PYTHONPATH=. .venv-$*/bin/python -m pytest -q -o addopts= -o filterwarnings= -o timeout=600 \
@@ -60,10 +62,25 @@ test-%: .venv-%/.engine
 	@$(UV) pip install -q --python .venv-$*/bin/python -e '.[$*,models]' pytest pytest-timeout
 	@touch $@
 
+FRAMEWORKS ?= langchain openai_agents pydantic_ai llama_index haystack autogen crewai smolagents litellm
+
+test-frameworks: $(FRAMEWORKS:%=$(VENV)-frameworks/%/.installed)
+	@for name in $(FRAMEWORKS); do echo "$$name:"; \
+		$(VENV)-frameworks/$$name/bin/python -m pytest -q -c tests/integrations/frameworks/pytest.ini --rootdir . \
+			tests/integrations/frameworks/test_$$name.py || exit 1; done
+
+# An environment with brim, a framework in the range of its extra, and what its tests need.
+$(VENV)-frameworks/%/.installed: pyproject.toml | $(PY)
+	@name=$$(echo $* | tr _ -); echo "Installing $$name into $(@D)"; \
+	$(PY) -m venv $(@D) && { $(UV) pip install -q --python $(@D)/bin/python -e ".[$$name]" --group $$name \
+		|| $(@D)/bin/python -m pip install -q 'pip>=25.1' -e ".[$$name]" --group $$name; }
+	@touch $@
+
 test-all: export HYPOTHESIS_PROFILE := thorough
 test-all: $(VENV)/.test
 	@$(PY) -m pytest -q $(PARALLEL) --timeout 1800 --cov --cov-report=
 	@$(PY) -m pytest -q -n auto --dist loadfile --timeout 1800 --cov --cov-append tests/services
+	@$(MAKE) test-integrations
 
 check: $(VENV)/.lint
 	@$(PY) -m ruff format --check .

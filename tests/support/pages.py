@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -23,6 +24,9 @@ def run_page(
         monkeypatch.setenv(variable, server.url)
     page = DOCS / "integrations" / f"{name}.md"
     namespace: dict[str, object] = {"__name__": "page"}
-    for block in BLOCK.findall(page.read_text(encoding="utf-8")):
-        exec(compile(block, str(page), "exec"), namespace)
+    with TemporaryDirectory() as folder:  # some frameworks read the source of functions
+        for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8"))):
+            path = Path(folder, f"{name}_{number}.py")
+            path.write_text(block, encoding="utf-8")
+            exec(compile(block, str(path), "exec"), namespace)
     return namespace
