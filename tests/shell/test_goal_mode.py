@@ -248,6 +248,31 @@ def test_commands_run_in_a_sandbox_without_a_question(home: Home, project: Path)
 
 
 @needs_sandbox
+def test_changes_inside_the_project_are_applied_without_a_question(
+    home: Home, project: Path
+) -> None:
+    block = "{file}\n<<<<<<< SEARCH\n=======\nrm -rf {folder}\n>>>>>>> REPLACE"
+    outside = home.folder / "outside"
+    outside.mkdir()
+    answers = [
+        block.format(file="clean.sh", folder=outside),
+        "CMD: bash clean.sh",
+        block.format(file="../clean.sh", folder=outside),
+        "GOAL: complete",
+    ]
+    with ScriptedServer(answers) as provider:
+        home.configure(provider)
+        with home.shell(folder=project) as shell:
+            shell.asked(f":goal {GOAL}", "[q]uit:")
+            assert (project / "clean.sh").read_text() == f"rm -rf {outside}\n"
+            shell.asked("s", "or [s]kip:")
+            shell.do("s")
+    assert outside.is_dir()
+    assert not (home.folder / "clean.sh").exists()
+    assert "[brim] Changed clean.sh." in list_sent_texts(provider, 1)
+
+
+@needs_sandbox
 def test_what_the_model_wrote_runs_in_the_sandbox_or_needs_a_yes(home: Home, project: Path) -> None:
     outside = home.folder / "outside"
     outside.mkdir()
