@@ -13,6 +13,7 @@ from benchmarks import (
     recordings,
     replay,
     report,
+    search,
     shell,
     speed,
 )
@@ -28,6 +29,7 @@ def tables(given: report.Options) -> Iterator[report.Table]:
         yield cost.table(setting, replays, pool)
         yield recall.table(setting, replays, pool)
     yield from speed.tables(given)
+    yield from search.tables(given)
     yield from shell.tables(given)
     yield from gateway.tables(given)
 

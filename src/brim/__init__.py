@@ -2,6 +2,7 @@
 
 count    count the tokens of a text, a conversation or a request body
 fit      make a conversation fit, with a plan that explains what was trimmed
+search   find passages of what was trimmed
 Session  a conversation that grows turn by turn, with its cost
 wrap     makes an OpenAI or Anthropic client fit every request
 Client   sends sessions to a model server; AsyncClient does so in an event loop
@@ -31,9 +32,10 @@ from brim.errors import (
     UnknownTokenizerError,
     UnreachableError,
 )
-from brim.fitting.api import Count, count, fit
+from brim.fitting.api import Count, count, fit, search
 from brim.fitting.budget import Budget
 from brim.fitting.plan import Decision, Plan, Request
+from brim.fitting.search import Passage
 from brim.tokens import Counter, Tokenizer
 
 if _typing.TYPE_CHECKING:
@@ -78,6 +80,7 @@ __all__ = [
     "LocalServer",
     "MessageError",
     "Pass",
+    "Passage",
     "Plan",
     "Policy",
     "PolicyName",
@@ -102,6 +105,7 @@ __all__ = [
     "Usage",
     "count",
     "fit",
+    "search",
     "wrap",
 ]
 

@@ -1,4 +1,4 @@
-"""`count` and `fit`, the functions that most callers need."""
+"""`count`, `fit` and `search`, the functions that most callers need."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from brim.errors import InputError
 from brim.fitting.budget import Budget, compute_budget
 from brim.fitting.fitter import BodyFitter
 from brim.fitting.passes import Pass
-from brim.fitting.plan import Request
+from brim.fitting.plan import Plan, Request, find_trimmed_texts
 from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
+from brim.fitting.search import Passage, Source, choose_length, read_texts, search_texts
 from brim.tokens import Tokenizer, counter_for
 from brim.wire.formats import (
     CHAT,
@@ -194,6 +195,44 @@ def _compute_budget(
 ) -> Budget:
     """Return the budget of a call; the rows of a data set have the same one."""
     return compute_budget(model, window, reply, uncertainty, least, margin=margin, reply_limit=most)
+
+
+def search(
+    messages_or_plan: Plan | Mapping[str, object] | Messages,
+    query: str,
+    *,
+    tokens: int,
+    model: str | None = None,
+    window: int | None = None,
+    tokenizer: Tokenizer | str | None = None,
+) -> list[Passage]:
+    """Return the passages that match a query best, at most `tokens` together, in history order.
+
+    Of a plan or request, only what is not sent is searched: the trimmed messages and the trimmed
+    parts of clipped outputs. Of messages or a body, all is searched except the system text. The
+    passages have about 500 characters, or 200 for a window up to 8,192 tokens, by default that of
+    the plan. Without a model, their tokens are counted with o200k.
+    """
+    if not isinstance(query, str):
+        raise InputError(f"The query is not a text: {type(query).__name__}. Pass a string.")
+    if isinstance(messages_or_plan, Request):
+        messages_or_plan = messages_or_plan.plan
+    if isinstance(messages_or_plan, Plan):
+        window = messages_or_plan.budget.window if window is None else window
+        sources = find_trimmed_texts(messages_or_plan)
+    else:
+        body = _build_body(messages_or_plan, model, None)
+        model, sources = body.get("model"), _read_sources(body)
+    counter = counter_for(model, tokenizer=tokenizer)
+    return search_texts(sources, query, tokens, counter.text, choose_length(window))
+
+
+def _read_sources(body: Mapping[str, Any]) -> Iterator[Source]:
+    format = detect_format(body)
+    check_fields(body, format)
+    for index, message in enumerate(read_messages(to_plain_body(body, format), format)):
+        if message.role != "system":
+            yield from (Source(index, message.role, text) for text in read_texts(message))
 
 
 def _build_body(

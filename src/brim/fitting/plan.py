@@ -11,11 +11,13 @@ from bisect import bisect_right
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import Any, Literal, NamedTuple, cast
 
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting.budget import Budget
 from brim.fitting.history import CountedMessages
+from brim.fitting.search import Source, read_texts
 from brim.messages import Message, Role
 from brim.wire.notes import Note
 from brim.wire.openai_chat import find_origins
@@ -335,6 +337,21 @@ def compare_chat_messages(plan: Plan) -> Iterator[tuple[int | None, bool]]:
     changes, seen = plan.changed_messages, plan.history.messages
     for index in find_origins(plan):
         yield index, index is None or index in changes or seen[index].private
+
+
+def find_trimmed_texts(plan: Plan) -> Iterator[Source]:
+    """Yield the texts of a plan that are not sent, or not completely, in history order."""
+    runs = (range(run.start, run.stop) for run in plan.dropped_runs)
+    for index in sorted({*chain.from_iterable(runs), *plan.changes}):
+        message = plan.history.messages[index]
+        if (change := plan.changes.get(index)) is not None:
+            visible = "\n".join(change.message.outputs)
+            changed = zip_longest(message.outputs, change.message.outputs)
+            texts: Iterable[str] = (old for old, new in changed if old and old != new)
+        else:
+            visible, texts = "", read_texts(message)
+        if message.role != "system" and not message.skipped:
+            yield from (Source(index, message.role, text, visible) for text in texts)
 
 
 def count_since_trim(plan: Plan) -> int | None:
