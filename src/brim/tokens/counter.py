@@ -80,7 +80,7 @@ class RequestCounter:
             return 0
         own = self.tools(tools)
         if self.uncertainty:
-            added = min(room // 4, UNKNOWN_TOOL_PROMPT + ceil(UNKNOWN_TOOL_SHARE * own))
+            added = min(room // 8, UNKNOWN_TOOL_PROMPT + ceil(UNKNOWN_TOOL_SHARE * own))
             return room - int((room - added) / (1 + self.uncertainty))
         added = min(room, ceil(self.family.tool_margin * own))
         rest = max(0, room - own - added)
