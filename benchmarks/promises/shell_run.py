@@ -167,7 +167,9 @@ class ShellRun:
                 text += f" {LONG_REPLY_REQUEST}"
             self._terminal.line(text)
             self._terminal.wait_for(partial(self._is_sent_or_back, text), PROMPT_TIMEOUT)
-            if not self._relay.saw(text):
+            if not self._relay.saw(text):  # rejected: stored, and taken back
+                self._typed.maybe.add(text)
+                self._typed.interrupted.add(text)
                 return
             self._typed.sent.append(text)
             if number % 3 == 2:
