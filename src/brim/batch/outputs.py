@@ -10,21 +10,19 @@ from __future__ import annotations
 import gzip
 import os
 import sys
-from collections.abc import Iterable
-from itertools import chain
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
-from brim.batch.sources import FileKind, is_remote, open_file, unpack_table
+from brim.batch.sources import FileKind, is_remote, open_file, pack_table, unpack_table
 from brim.batch.streams import require
 from brim.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow
 
-SEGMENT_BYTES: Final = 32_000_000
+SEGMENT_BYTES: Final = 16_000_000
 """Bytes of the Arrow data of a segment, which becomes a row group."""
 _START: Final = b"[\n"
 _BETWEEN: Final = b",\n"
@@ -138,7 +136,7 @@ class TableOutput:
 
         path = self._segments(self.position + 1)[-1]
         part = path.with_suffix(".part")
-        self._write_file(str(part), [concat_tables(self._tables)])
+        part.write_bytes(pack_table(concat_tables(self._tables)))
         part.replace(path)
         self.position += 1
         self._tables, self._bytes = [], 0
@@ -146,48 +144,33 @@ class TableOutput:
     def _segments(self, number: int) -> list[Path]:
         return [self._folder / f"{index:06}" for index in range(number)]
 
-    def _write_file(self, name: str, tables: Iterable[pyarrow.Table]) -> None:
-        """Write tables, each of them as a row group."""
-        from pyarrow import ipc
-        from pyarrow.parquet import ParquetWriter
-
-        tables = iter(tables)
-        first = next(tables)
-        with open_file(name, "wb") as file:
-            is_parquet = self._kind.format == "parquet"
-            writer: Any = (
-                ParquetWriter(file, first.schema, compression="zstd")
-                if is_parquet
-                else ipc.new_file(file, first.schema)
-            )
-            with writer:
-                for table in chain([first], tables):
-                    writer.write_table(table, max(1, table.num_rows))
-
-    def _read_segment(self, path: Path) -> pyarrow.Table:
-        from pyarrow import feather, parquet
-
-        return (
-            parquet.read_table(path)
-            if self._kind.format == "parquet"
-            else (feather.read_table(path, memory_map=False))
-        )
-
     def finish(self) -> None:
+        """Join the segments; each becomes a row group."""
         if self._tables:
             self._write_segment()
         paths = self._segments(self.position)
         if not paths:
             return
-        if len(paths) == 1 and not is_remote(self._name):
-            paths[0].replace(self._name)
-        elif is_remote(self._name):
-            self._write_file(self._name, map(self._read_segment, paths))
-        else:
-            joined = self._folder / "joined"
-            self._write_file(str(joined), map(self._read_segment, paths))
-            joined.replace(self._name)
+        joined = self._name if is_remote(self._name) else str(self._folder / "joined")
+        with open_file(joined, "wb") as file:
+            writer = None
+            for path in paths:
+                table = unpack_table(path.read_bytes())
+                writer = writer or self._create_writer(file, table.schema)
+                writer.write_table(table, max(1, table.num_rows))
+                del table  # before the next one is read
+            cast("Any", writer).close()
+        if not is_remote(self._name):
+            Path(joined).replace(self._name)
         rmtree(self._folder, ignore_errors=True)
+
+    def _create_writer(self, file: IO[bytes], schema: pyarrow.Schema) -> Any:
+        from pyarrow import ipc
+        from pyarrow.parquet import ParquetWriter
+
+        if self._kind.format == "parquet":
+            return ParquetWriter(file, schema, compression="zstd")
+        return ipc.new_file(file, schema)
 
     def close(self) -> None:
         if is_remote(self._name):
