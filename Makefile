@@ -56,6 +56,7 @@ test-%: .venv-%/.engine
 	@PYTHONPATH=. .venv-$*/bin/python -m pytest -q -o addopts= -o filterwarnings= -o timeout=600 \
 		--confcutdir tests/engines -p no:cacheprovider tests/engines/test_$*.py
 
+.PRECIOUS: .venv-%/.engine
 .venv-%/.engine: pyproject.toml | $(PY)
 	@echo "Installing brim[$*] into .venv-$*"
 	@[ -d .venv-$* ] || $(PY) -m venv .venv-$*

@@ -368,3 +368,10 @@ def test_the_report_is_a_page_with_a_histogram(tmp_path: Path) -> None:
     assert "&lt;rows&gt;.jsonl: line 8" in text
     assert "<script" not in text
     assert "<rows>" not in text
+
+
+def test_a_missing_engine_is_named_with_its_extra(tmp_path: Path) -> None:
+    given = write(tmp_path / "rows.jsonl", ROWS)
+    result = brim_command("fit", given, *WINDOW, "--engine", "ray")
+    assert result.exit_code == 2
+    assert "ray is missing. Run: pip install 'brim[ray]'" in result.stderr

@@ -10,7 +10,7 @@ from brim.batch.outputs import encode_lines
 from brim.batch.shapes import Row, Shape, to_plain
 from brim.batch.sources import FileKind, Piece, pack_table, unpack_table
 from brim.batch.stages import ERROR, Fitter, RowResult
-from brim.batch.streams import decode_text, dump_json, parse_json
+from brim.batch.streams import decode_text, dump_json, parse_json, require
 from brim.batch.tally import Tally
 from brim.errors import BrimError, InputError
 
@@ -172,8 +172,7 @@ def _dump_plan(result: RowResult) -> bytes:
 
 def infer_schema(rows: Sequence[Row], job: Job) -> bytes:
     """Return the schema of the output for rows like these."""
-    import pyarrow
-
+    pyarrow = require("pyarrow", "arrow")
     found = pyarrow.Table.from_pylist(list(map(_to_mapping, rows))).schema
     fields = [
         field.with_type(pyarrow.string()) if pyarrow.types.is_null(field.type) else field

@@ -223,6 +223,9 @@ def _keep_checkpoint(
 
 def _choose_engine(dataset: DatasetOptions) -> Engine:
     if dataset.engine == "ray":
+        from brim.batch.streams import require
+
+        require("ray", "ray")
         from brim.integrations import ray
 
         return partial(ray.process_chunks, address=dataset.address)
