@@ -41,6 +41,7 @@ from brim.tokens import Counter, Tokenizer
 if _typing.TYPE_CHECKING:
     from brim.fitting.passes import Pass
     from brim.fitting.policies import Policy, PolicyName, RollingSettings
+    from brim.fitting.text import decode, encode, price, truncate, window
     from brim.integrations.client import wrap
     from brim.models.pricing import Price, Usage
     from brim.providers.client import AsyncClient, Client, Stream
@@ -104,8 +105,13 @@ __all__ = [
     "UnreachableError",
     "Usage",
     "count",
+    "decode",
+    "encode",
     "fit",
+    "price",
     "search",
+    "truncate",
+    "window",
     "wrap",
 ]
 
@@ -130,6 +136,11 @@ _LAZY = {
     "Stream": "brim.providers.client",
     "Summarizer": "brim.session.summaries",
     "Usage": "brim.models.pricing",
+    "decode": "brim.fitting.text",
+    "encode": "brim.fitting.text",
+    "price": "brim.fitting.text",
+    "truncate": "brim.fitting.text",
+    "window": "brim.fitting.text",
     "wrap": "brim.integrations.client",
 }
 

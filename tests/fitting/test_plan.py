@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from io import StringIO
+
+from rich.console import Console
+
 import brim
 from tests.support.strategies import history
 
@@ -57,3 +62,18 @@ def test_an_empty_reply_of_a_session_is_skipped_and_keeps_the_indices_of_the_his
     assert 1 not in plan.sent_indices
     assert plan.dropped
     assert all(session.history[each.index]["content"] != "last" for each in plan.dropped)
+
+
+def test_a_plan_is_a_picture_in_a_notebook_and_in_rich() -> None:
+    messages = history("s5 u30 " + "c20 r300 " * 30)
+    plan = brim.fit(messages, model=MODEL, window=1_500, reply=100).plan
+    html = plan._repr_html_()
+    widths = [int(width) for width in re.findall(r"flex:(\d+) ", html)]
+    assert sum(widths) == sum(each.before for each in plan.decisions) + plan.budget.window
+    assert {"kept", "dropped", "clipped"} <= set(re.findall(r'title="(\w+):', html))
+    assert "<script" not in html
+    console = Console(file=StringIO(), width=100)
+    console.print(plan)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert str(plan).split(";")[0] in printed
+    assert {"█", "░", "▓"} <= set(printed)

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, cast
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting.budget import Budget
 from brim.fitting.history import CountedMessages
+from brim.fitting.picture import Segment, join_segments, render_html, render_line
 from brim.fitting.search import Source, read_texts
 from brim.messages import Message, Role
 from brim.wire.notes import Note
@@ -241,6 +242,25 @@ class Plan:
         over = "" if self.fits else " (does not fit)"
         size = f"{about}{self.size:,} of {self.limit:,} tokens{over}"
         return f"{size}; {outcomes or 'nothing trimmed'}"
+
+    def _segments(self) -> list[Segment]:
+        """Return the history by outcome, in order."""
+        return join_segments(
+            Segment(decision.outcome, decision.before, decision.reason)
+            for decision in self.decisions
+            if decision.before
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a picture of the plan for a notebook."""
+        reply = min(self.budget.reply, self.budget.window)
+        free = max(0, self.budget.window - self.size - reply)
+        window = [Segment("kept", self.size), Segment("free", free), Segment("reply", reply)]
+        return render_html(str(self), self._segments(), window)
+
+    def __rich__(self) -> str:
+        """Return the text that rich prints: the plan in one line, and the history by outcome."""
+        return f"{self}\n{render_line(self._segments())}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the whole plan as JSON data."""

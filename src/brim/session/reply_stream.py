@@ -32,6 +32,11 @@ RecordReply = Callable[[Reply, bool], None]
 
 def receive_response(response: Any, record: RecordReply, plan: Plan | None) -> Any:
     """Record a response and return its reply, or return a stream that records it at the end."""
+    if not isinstance(response, Iterable | AsyncIterable):
+        if hasattr(response, "__aenter__"):
+            response = _read_async_manager(response)
+        elif hasattr(response, "__enter__"):
+            response = _read_manager(response)
     if isinstance(response, AsyncIterable):
         return AsyncReplyStream(response, record, plan)
     # JSON and response objects are iterable too.
@@ -41,6 +46,18 @@ def receive_response(response: Any, record: RecordReply, plan: Plan | None) -> A
     reply = response if isinstance(response, Reply) else parse_reply(response)
     record(reply, True)
     return reply
+
+
+def _read_manager(manager: Any) -> Iterator[Any]:
+    """Yield the events of a streaming helper, e.g. `client.chat.completions.stream(...)`."""
+    with manager as stream:
+        yield from stream
+
+
+async def _read_async_manager(manager: Any) -> AsyncIterator[Any]:
+    async with manager as stream:
+        async for event in stream:
+            yield event
 
 
 class ResponseModel(Protocol):

@@ -13,7 +13,8 @@ model.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 from math import ceil
 from threading import Lock
@@ -90,6 +91,12 @@ class VocabularyTokenizer:
         encode = self._load()
         return [token for chunk, _ in split_chunks(text) for token in encode(chunk)]
 
+    def decode(self, tokens: list[int]) -> str:
+        """Return the text of tokens; raise `UnknownTokenizerError` without a bundled vocabulary."""
+        if self.name not in BUNDLED_NAMES:
+            raise UnknownTokenizerError(f"{self.name} cannot decode tokens.")
+        return _load_decoder(self.name)(tokens)
+
     def _load(self) -> Encode:
         if self._encode is None:
             with self._lock:
@@ -125,6 +132,11 @@ def _accept_any_text(encode: Encode) -> Encode:
             return encode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
     return encode_any
+
+
+@cache
+def _load_decoder(name: str) -> Callable[[Sequence[int]], str]:
+    return load_encoding(name).decode
 
 
 def load_encoding(name: str) -> tiktoken.Encoding:

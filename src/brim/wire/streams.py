@@ -38,6 +38,10 @@ class StreamAccumulator:
     def add(self, event: object) -> str:
         """Add an event and return the text that it adds."""
         given = to_mapping(event)
+        if given.get("type") == "chunk" and "chunk" in given:  # of OpenAI's streaming helper
+            given = to_mapping(given["chunk"])
+        elif str(given.get("type")).startswith(_HELPER_EVENTS):
+            return ""
         self.error = self.error or find_error_object(given)
         if self._answer is None:
             self._answer = _choose_accumulator(given)
@@ -86,6 +90,8 @@ class _Accumulator(ABC):
 
 
 _NOTHING: Final = _Delta()
+_HELPER_EVENTS: Final = ("content.", "refusal.", "logprobs.", "tool_calls.")
+"""Events that OpenAI's streaming helper derives from the chunks."""
 _BLOCKS: Final = ("message_start", "content_block_start", "content_block_delta", "message_delta")
 
 
