@@ -63,7 +63,7 @@ test-%: .venv-%/.engine
 	@$(UV) pip install -q --python .venv-$*/bin/python -e '.[$*,models]' pytest pytest-timeout
 	@touch $@
 
-FRAMEWORKS ?= langchain openai_agents pydantic_ai llama_index haystack autogen crewai smolagents litellm
+FRAMEWORKS ?= langchain openai_agents pydantic_ai llama_index haystack autogen crewai smolagents litellm dspy
 
 test-frameworks: $(FRAMEWORKS:%=$(VENV)-frameworks/%/.installed)
 	@for name in $(FRAMEWORKS); do echo "$$name:"; \
