@@ -13,6 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from math import log
 from sys import intern
@@ -139,6 +140,7 @@ def read_texts(message: Message) -> Iterator[str]:
         yield f"{call.name}\n{_read_arguments(call.arguments)}"
 
 
+@lru_cache(maxsize=4_096)
 def _read_arguments(arguments: str) -> str:
     """Return the values of JSON arguments one per line, their strings without escapes."""
     try:
