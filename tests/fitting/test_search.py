@@ -128,8 +128,14 @@ def test_calls_are_searched_by_the_values_of_their_arguments() -> None:
     (passage,) = brim.search([*SMALL_TALK, *step], "blue", tokens=100)
     assert passage.index == len(SMALL_TALK)
     assert passage.text == "write\na.py\nx = 1\ndef blue():\n    return 'é'"
-    call["function"]["arguments"] = "{no JSON: blue"  # type: ignore[index]
-    assert find([*SMALL_TALK, *step], "blue") == [len(SMALL_TALK)]
+    for invalid in ("{no JSON: blue", "[" * 100_000 + " blue"):
+        call["function"]["arguments"] = invalid  # type: ignore[index]
+        assert find([*SMALL_TALK, *step], "blue") == [len(SMALL_TALK)]
+
+
+def test_a_query_may_be_a_long_text_without_spaces() -> None:
+    texts = ["a." * 5_000, "b.c." * 100, "blue"]
+    assert find(say(*texts), "a." * 50_000 + " blue") == [FIRST + 2]
 
 
 def test_of_a_plan_only_trimmed_messages_are_searched() -> None:

@@ -29,6 +29,8 @@ _SMALL_WINDOW: Final = 8_192
 
 _MAX_TERMS: Final = 64
 """Of a long query only the longest terms count."""
+_MAX_PARTS: Final = 32
+"""A longer sequence of parts is not an identifier or a path."""
 _MAX_MISSES: Final = 8
 """The search ends after this number of passages that are larger than the room left."""
 _FREQUENT: Final = 4
@@ -145,7 +147,7 @@ def _read_arguments(arguments: str) -> str:
     """Return the values of JSON arguments one per line, their strings without escapes."""
     try:
         values = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
     if not isinstance(values, Mapping):
         return arguments
@@ -233,7 +235,7 @@ class Term(NamedTuple):
 
     def find(self, pieces: Sequence[_Piece], places: Mapping[str, Sequence[int]]) -> dict[int, int]:
         """Return how often the term is in each piece with it; `places` are those of its words."""
-        found = [places.get(word, ()) for word in self.words]
+        found = [places.get(word, ()) for word in dict.fromkeys(self.words)]
         if not self.is_phrase:
             return Counter(chain.from_iterable(found))
         phrase, counts = f" {' '.join(self.words)} ", {}
@@ -261,9 +263,9 @@ def _find_grams(run: str) -> Iterator[Term]:
 def _find_name_terms(name: str) -> Iterator[Term]:
     words = fold(name).split()
     parts = fold(_CAMEL.sub(" ", name)).split()
-    if len(words) > 1:
+    if 1 < len(words) <= _MAX_PARTS:
         yield Term(tuple(words), is_phrase=True)
-    elif len(parts) > 1:
+    elif len(words) == 1 < len(parts):
         yield Term(tuple(words))
     for part in parts:
         if len(part) > 1 or len(parts) == 1:  # a letter is not worth finding as a part
