@@ -178,7 +178,8 @@ def test_content_that_a_server_adds_does_not_calibrate_estimates(
     content: Any, more: dict[str, Any]
 ) -> None:
     model = "claude-sonnet-4-5"
-    with Searching("Blue.") as upstream, gateway_before(upstream) as gateway:
+    server = Searching("Blue.", tokenizer_model=model)
+    with server as upstream, gateway_before(upstream) as gateway:
         before = limit(gateway, MESSAGES, model=model)
         for _ in range(3):
             turn = {"role": "user", "content": content}
