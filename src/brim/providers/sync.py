@@ -8,6 +8,8 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future, wait
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Self, TypeVar
 
 T = TypeVar("T")
@@ -157,8 +159,12 @@ def _end_thread(loop: asyncio.AbstractEventLoop, thread: threading.Thread, proce
 
 
 def _wait(outcome: Future[T], loop: asyncio.AbstractEventLoop) -> None:
+    # Ctrl-C can interrupt a lock of `concurrent.futures` halfway, but not this queue.
+    finished: SimpleQueue[Future[T]] = SimpleQueue()
+    outcome.add_done_callback(finished.put)
     while not outcome.done() and not loop.is_closed():
-        wait([outcome], timeout=TICK)
+        with suppress(Empty):
+            finished.get(timeout=TICK)
 
 
 def _set_outcome(outcome: Future[T], task: asyncio.Task[T]) -> None:
