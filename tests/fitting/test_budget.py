@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import brim
@@ -25,12 +27,14 @@ def test_a_check_compares_a_count_with_the_limit() -> None:
     assert check.percent == 75.0
 
 
-@pytest.mark.parametrize("wrong", [-1, 1.5, "8k", True])
+@pytest.mark.parametrize("wrong", [-1, 1.5, "8k", True, [1], {}])
 @pytest.mark.parametrize("name", ["window", "reply", "margin"])
-def test_an_invalid_number_raises_an_error_that_names_it(name: str, wrong: object) -> None:
+def test_an_invalid_number_raises_an_error_that_names_it(name: str, wrong: Any) -> None:
     numbers = {"window": 100, "reply": 10, "margin": 0, name: wrong}
     with pytest.raises(brim.BudgetError, match=name):
-        Budget(**numbers)  # type: ignore[arg-type]
+        Budget(**numbers)
+    with pytest.raises(brim.BudgetError, match=name):
+        brim.fit([{"role": "user", "content": "hi"}], **numbers)
 
 
 @pytest.mark.parametrize(

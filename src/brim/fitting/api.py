@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Protocol, TypeAlias, TypedDict
 
 from brim.errors import InputError
-from brim.fitting.budget import Budget, compute_budget
+from brim.fitting.budget import compute_budget
 from brim.fitting.fitter import BodyFitter
 from brim.fitting.passes import Pass
 from brim.fitting.plan import Plan, Request, find_trimmed_texts
@@ -167,8 +167,14 @@ def fit(
     counter = wrap_counter(counter_for(body.get("model"), tokenizer=tokenizer), rules)
     prompt = find_prompt_counter(template, body.get("model"), tokenizer)
     least, most = min_reply_tokens(body), find_reply_limit(body, format)
-    budget = _compute_budget(
-        body.get("model"), window, reply, counter.uncertainty, least, margin, most
+    budget = compute_budget(
+        body.get("model"),
+        window,
+        reply,
+        counter.uncertainty,
+        least,
+        margin=margin,
+        reply_limit=most,
     )
     chosen = resolve_policy(
         policy,
@@ -181,20 +187,6 @@ def fit(
     pinned = _check_pins(pins)
     fitter = BodyFitter(counter, budget, chosen, prefix_cache, rules, pinned, mask, prompt)
     return fitter.fit(body, format)
-
-
-@lru_cache(maxsize=64, typed=True)
-def _compute_budget(
-    model: str | None,
-    window: int | None,
-    reply: int | None,
-    uncertainty: float,
-    least: int,
-    margin: int | None,
-    most: int | None,
-) -> Budget:
-    """Return the budget of a call; the rows of a data set have the same one."""
-    return compute_budget(model, window, reply, uncertainty, least, margin=margin, reply_limit=most)
 
 
 def search(

@@ -103,7 +103,7 @@ def compute_budget(
             if model
             else "The context window is unknown. Pass window=8192, or model=... with a known name."
         )
-    Budget(window, reply or 0)  # validates both numbers
+    Budget(window, 0 if reply is None else reply)  # validates both numbers
     largest_input = known.largest_input if known else None
     if reply is None:
         largest_output = known.largest_output if known else None
