@@ -111,7 +111,9 @@ def compute_budget(
         if reply_limit is not None:
             reply = max(0, min(reply, reply_limit))
     reply = max(reply, min(least_reply, window // 2))
-    exact = Budget(window, reply, margin or 0, largest_input, margin is not None)
+    exact = Budget(
+        window, reply, 0 if margin is None else margin, largest_input, margin is not None
+    )
     if margin is not None:
         return exact
     margin = exact.limit - int(exact.limit / (1 + uncertainty))
