@@ -177,7 +177,7 @@ def test_no_response_reveals_content(answers: Script) -> None:
 def test_a_trimmed_and_rejected_request_reveals_nothing(
     path: str, streamed: bool, refuses: str
 ) -> None:
-    scripted = {"window": 2_000, "reports_window": False, "context_errors": refuses}
+    scripted = {"window": 1_500, "reports_window": False, "context_errors": refuses}
     with run_watched(f"{MARK}answer", scripted=scripted, window=3_000, reply=50) as (
         server,
         provider,

@@ -49,7 +49,7 @@ HELLO: Any = [{"role": "user", "content": "hi"}]
 
 @pytest.fixture(scope="module", params=["postgres", "valkey"])
 def server(request: pytest.FixtureRequest) -> Iterator[Service]:
-    with (postgres if request.param == "postgres" else valkey).serving() as server:
+    with (postgres if request.param == "postgres" else valkey).start_server() as server:
         yield server
 
 

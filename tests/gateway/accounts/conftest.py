@@ -55,7 +55,7 @@ async def store(blank: AccountStore) -> AccountStore:
 
 @pytest.fixture(scope="module", params=["postgres", "redis"])
 def private_server(request: pytest.FixtureRequest) -> Iterator[Service]:
-    with (postgres if request.param == "postgres" else valkey).serving() as server:
+    with (postgres if request.param == "postgres" else valkey).start_server() as server:
         yield server
 
 
