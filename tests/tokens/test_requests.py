@@ -145,7 +145,7 @@ def test_ids_count_only_if_the_template_prints_them() -> None:
 
 
 def test_an_unknown_model_has_a_margin_for_tools() -> None:
-    unknown, claude = counter_for("my-model"), counter_for("claude-opus-4-7")
+    unknown, claude = counter_for("unheard-of"), counter_for("claude-opus-4-7")
     plain = unknown.tool_margin([], 8_000)
     tools = unknown.tool_margin([TOOL], 8_000)
     assert (plain, claude.tool_margin([TOOL], 8_000)) == (0, 0)
