@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import join, quote
 from typing import Final
 
-TIMEOUT: Final = 2.0
+TIMEOUT: Final = 5.0
 """Seconds that a completion may take; some ask a server."""
 MAX_OFFERED: Final = 500
 LIBRARY: Final = "/usr/share/bash-completion/bash_completion"
