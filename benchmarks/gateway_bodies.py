@@ -56,7 +56,8 @@ class Ask:
         if self.stream:
             body["stream"] = True
         if self.pace is not None:
-            body["user"] = f"paced {self.pace}"
+            name = f"paced {self.pace}"
+            body |= {"metadata": {"user_id": name}} if self.format == "messages" else {"user": name}
         return orjson.dumps(body)
 
 

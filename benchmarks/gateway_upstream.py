@@ -2,11 +2,10 @@
 
     python -m benchmarks.gateway_upstream PORT
 
-It speaks OpenAI's chat and Anthropic's messages: a reply of about 0.5 kB, or
-33 events of a stream where the body asks for one. The events come in one piece; with
-`"user":"paced N"` somewhere in the body they come one by one, N milliseconds apart. What it says
-about usage follows from the size of the body, since gateways learn from that. Every other path is
-unknown to it.
+It speaks OpenAI's chat and Anthropic's messages: a reply of about 0.5 kB, or 33 events of a stream
+where the body asks for one. The events come in one piece; with `"user":"paced N"` (or `user_id`)
+somewhere in the body they come one by one, N milliseconds apart. What it says about usage follows
+from the size of the body, since gateways learn from that. Every other path is unknown to it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ DELTAS = 30
 WORDS = "of the conversation, "
 TEXT = WORDS * 12
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-PACED = re.compile(rb'"user": ?"paced (\d+)"')
+PACED = re.compile(rb'"user(?:_id)?": ?"paced (\d+)"')
 STREAMED = re.compile(rb'"stream": ?true')
 USAGE_ASKED = re.compile(rb'"include_usage": ?true')
 FRAME, BYTES_PER_TOKEN = 350, 4
