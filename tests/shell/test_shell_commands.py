@@ -132,7 +132,7 @@ def test_request_is_what_is_sent_next(home: Home) -> None:
             shell.do("and now?")
     body = provider.requests[before].body
     assert body == shown
-    assert "question 0" not in list_sent_texts(provider, before), "something had to be left out"
+    assert "question 0" not in list_sent_texts(provider, before), "something had to be dropped"
     assert "printed" in list_sent_texts(provider, before)
     assert "Ada" in list_sent_texts(provider, before)
 
