@@ -20,7 +20,8 @@ from brim.config import Config, GatewayConfig, UpstreamConfig
 from brim.errors import ContextOverflowError, Overflow
 from brim.fitting.prefix_cache import PrefixCache
 from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, RequestFit
-from brim.gateway.routes import ModelRoute, Upstream
+from brim.gateway.model_route import ModelRoute
+from brim.gateway.upstreams import Upstream
 from brim.models.pricing import Usage
 from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ErrorReply, ScriptedServer

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 import brim
-from brim.gateway import routes
+from brim.gateway import model_route
 from brim.testing import ErrorReply, Script, ScriptedReply, ScriptedServer
 from brim.wire.overflow import parse_overflow
 from tests.support.gateway.clients import anthropic_client, long_talk, openai_client
@@ -287,8 +287,8 @@ def test_an_unproven_limit_expires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bare = ErrorReply(400, error={"code": "context_length_exceeded", "message": "too long"})
-    for seconds, is_whole in ((routes.UNPROVEN_SECONDS, False), (0.0, True)):
-        monkeypatch.setattr(routes, "UNPROVEN_SECONDS", seconds)
+    for seconds, is_whole in ((model_route.UNPROVEN_SECONDS, False), (0.0, True)):
+        monkeypatch.setattr(model_route, "UNPROVEN_SECONDS", seconds)
         with ScriptedServer([bare, "Blue.", "Blue."]) as upstream, before(upstream) as gateway:
             assert ask(gateway, CHAT).headers["brim-resent"] == "1"
             later = ask(gateway, CHAT)

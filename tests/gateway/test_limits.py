@@ -19,7 +19,7 @@ import zstandard
 
 from brim.config import GatewayConfig
 from brim.gateway import gateway as gateway_module
-from brim.gateway.routes import ModelRoute
+from brim.gateway.model_route import ModelRoute
 from brim.testing import ScriptedServer, TextReply
 from tests.support.gateway.process import Running, config_of, run_gateway
 from tests.support.gateway.requests import (

@@ -16,7 +16,7 @@ import brim
 from brim.config import Config, UpstreamConfig
 from brim.config.schema import CountConfig
 from brim.fitting.policies import PolicyName
-from brim.gateway.routes import match_rank
+from brim.gateway.upstreams import match_rank
 from brim.models.pricing import Price
 from brim.providers.local import LocalServer
 from brim.testing import ScriptedServer

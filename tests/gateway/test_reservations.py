@@ -9,7 +9,7 @@ import pytest
 
 from brim.config import UpstreamConfig
 from brim.gateway.accounts.caps import ALL
-from brim.gateway.routes import Upstream
+from brim.gateway.upstreams import Upstream
 from brim.models.pricing import Price
 from brim.storage.calibration_store import CalibrationStore
 from brim.testing import ScriptedServer

@@ -126,7 +126,7 @@ def _resolve_upstreams(
 ) -> Iterator[tuple[Config, Mapping[str, str]]]:
     """Yield the configuration with the chosen upstreams, and the environment with their keys."""
     from brim.gateway.preflight import parse_upstream
-    from brim.gateway.routes import LOCAL_UPSTREAM
+    from brim.gateway.upstreams import LOCAL_UPSTREAM
 
     if is_local:
         if described.keys() - {"window", "reply", "price"}:

@@ -24,7 +24,8 @@ from brim.gateway.dashboard import json_response, parse_number
 from brim.gateway.errors import GatewayError
 from brim.gateway.gateway import Gateway
 from brim.gateway.headers import ClientHeaders
-from brim.gateway.routes import ModelRoutes, Upstream, is_pattern
+from brim.gateway.routes import ModelRoutes
+from brim.gateway.upstreams import Upstream, is_pattern
 from brim.models import catalog
 from brim.models.pricing import MILLION
 from brim.wire.formats import ANTHROPIC, FORMATS_BY_PATH, RESPONSES, BodyFormat

@@ -21,8 +21,9 @@ from brim.gateway.cost_fields import (
 )
 from brim.gateway.errors import GatewayError, StoreOutcomeUnknownError
 from brim.gateway.fit_request import ClientRequest, FittedRequest
+from brim.gateway.model_route import ModelRoute
 from brim.gateway.records import RequestRecord
-from brim.gateway.routes import UNCONFIGURED_UPSTREAMS, ModelRoute
+from brim.gateway.upstreams import UNCONFIGURED_UPSTREAMS
 from brim.models.pricing import MILLION, Usage, compute_max_cost
 
 ChargeStatus = Literal["nothing", "known", "unknown"]

@@ -24,7 +24,7 @@ from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder, UpstreamReply
 from brim.gateway.handler import JSON, RequestHandler, printable_name
 from brim.gateway.headers import parse_options
 from brim.gateway.limits import LARGE_BODY_BYTES
-from brim.gateway.routes import ModelRoute
+from brim.gateway.model_route import ModelRoute
 from brim.gateway.stream_monitor import StreamMonitor, extract_text
 from brim.models.pricing import Usage, cost
 from brim.providers.http_connection import Header

@@ -20,8 +20,8 @@ from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest
 from brim.gateway.handler import Services
 from brim.gateway.headers import ClientHeaders, RequestOptions
 from brim.gateway.limits import LARGE_BODY_BYTES
+from brim.gateway.model_route import ModelRoute, RejectedRequest
 from brim.gateway.records import RequestRecord
-from brim.gateway.routes import ModelRoute, RejectedRequest
 from brim.gateway.stream_monitor import StreamOpening, classify_error
 from brim.providers.errors import (
     choose_fallback,

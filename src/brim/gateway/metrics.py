@@ -22,8 +22,8 @@ from prometheus_client.registry import Collector
 
 from brim import __version__
 from brim.gateway.account_service import AccountService
+from brim.gateway.model_route import ModelRoute
 from brim.gateway.records import RequestRecord
-from brim.gateway.routes import ModelRoute
 from brim.models.pricing import Usage
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

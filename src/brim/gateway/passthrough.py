@@ -16,7 +16,7 @@ from brim.gateway.auth import check_model
 from brim.gateway.errors import GatewayError
 from brim.gateway.forward import reject_redirect
 from brim.gateway.handler import RequestHandler, printable_name
-from brim.gateway.routes import Upstream
+from brim.gateway.upstreams import Upstream
 from brim.providers.errors import redact_key
 from brim.providers.http_connection import Response
 from brim.providers.transport import Transport

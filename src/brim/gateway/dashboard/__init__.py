@@ -26,7 +26,8 @@ from brim.gateway.accounts.keys import ApiKey, unique_names
 from brim.gateway.accounts.reservations import GroupBy
 from brim.gateway.accounts.store import AccountStore, CapUsage, read_cap_usage
 from brim.gateway.errors import GatewayError
-from brim.gateway.routes import ModelRoute, ModelRoutes
+from brim.gateway.model_route import ModelRoute
+from brim.gateway.routes import ModelRoutes
 from brim.models.pricing import SpendingRow
 
 ASSETS: Final = "/brim/dashboard/"

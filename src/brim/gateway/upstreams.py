@@ -1,0 +1,105 @@
+"""The servers that requests are forwarded to, and the models that each one serves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from brim.config import UpstreamConfig
+from brim.gateway.headers import UpstreamHeaders
+from brim.providers.endpoint import Endpoint
+from brim.providers.server_counter import ServerCounter
+from brim.providers.server_info import ProfileSource, ServerInfo
+from brim.providers.template_finder import TemplateFinder
+from brim.providers.transport import Transport, credential_headers
+from brim.storage.calibration_store import CalibrationStore
+from brim.wire.formats import FORMATS, BodyFormat, FormatName
+
+FLAG_UPSTREAM: Final = "default"
+"""Name of the upstream that command-line flags describe."""
+LOCAL_UPSTREAM: Final = "local"
+"""Name of the upstream that is the embedded model."""
+UNCONFIGURED_UPSTREAMS: Final = (FLAG_UPSTREAM, LOCAL_UPSTREAM)
+"""Upstreams without settings in a configuration file."""
+_OPENAI_HOSTS: Final = ("api.openai.com", ".openai.azure.com")
+
+
+class UpstreamApi(NamedTuple):
+    """What requests in one format need to reach an upstream."""
+
+    connection: Transport
+    headers: UpstreamHeaders
+    counter: ServerCounter
+    reply_key: str
+    """The field that limits the length of a reply."""
+
+    @classmethod
+    def of(cls, config: UpstreamConfig, format: FormatName, key: str | None) -> UpstreamApi:
+        endpoint = Endpoint(config.endpoint, format, key, config.headers, config.timeout, retries=0)
+        connection = Transport(endpoint)
+        json = {"content-type": "application/json"}
+        own = UpstreamHeaders.of({**credential_headers(endpoint), **endpoint.headers, **json})
+        # Newer models of OpenAI reject the old name, and most other servers know only that one.
+        is_openai = endpoint.host.endswith(_OPENAI_HOSTS)
+        reply_key = FORMATS[format].reply_keys[0 if is_openai else -1]
+        return cls(connection, own, ServerCounter(connection), reply_key)
+
+
+class Upstream:
+    """A server that requests are forwarded to."""
+
+    def __init__(
+        self, name: str, config: UpstreamConfig, key: str | None, store: CalibrationStore
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.key = key
+        self.formats = [FORMATS[format] for format in config.formats]
+        self._apis = {format: UpstreamApi.of(config, format, key) for format in config.formats}
+        self.server = ServerInfo(self.first_api.connection)
+        self.profiles = ProfileSource(self.server, store)
+        self.templates = TemplateFinder(self.profiles)
+
+    def api(self, format: BodyFormat) -> UpstreamApi:
+        return self._apis[format.name]
+
+    @property
+    def first_api(self) -> UpstreamApi:
+        """The API for requests that are not in a body format."""
+        return self.api(self.formats[0])
+
+    def match_rank(self, model: str) -> int:
+        """Return how well its list matches a model: 3 by name, 2 by pattern, 1 any, 0 not."""
+        return match_rank(self.config.models, model)
+
+    async def close(self) -> None:
+        for api in self._apis.values():
+            await api.connection.close()
+
+
+# Model names and patterns
+
+
+WILDCARD: Final = "*"
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a name may match several models."""
+    return WILDCARD in name
+
+
+def match_rank(names: Sequence[str], model: str) -> int:
+    """Return how well a list matches a model: 3 by name, 2 by pattern, 1 if empty, 0 not."""
+    if not names:
+        return 1
+    if model in names:
+        return 3
+    patterns = filter(is_pattern, names)
+    return 2 if any(_compile_pattern(name).fullmatch(model) for name in patterns) else 0
+
+
+@lru_cache
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split(WILDCARD))), re.DOTALL)
