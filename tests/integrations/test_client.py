@@ -209,6 +209,88 @@ async def test_async_clients_retry_once_with_the_limit_of_the_error(
     assert len(server.rejected) == 1
 
 
+async def read_async(client: Any) -> Any:
+    stream = await client.chat.completions.create(model=MODEL, messages=chat(), stream=True)
+    chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Done."
+    return stream
+
+
+STREAMS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "openai": (
+        openai.OpenAI,
+        lambda client: client.chat.completions.create(model=MODEL, messages=chat(), stream=True),
+    ),
+    "openai helper": (
+        openai.OpenAI,
+        lambda client: stream_chat(client, model=MODEL, messages=chat()),
+    ),
+    "responses": (
+        openai.OpenAI,
+        lambda client: client.responses.create(model=MODEL, input=chat(20), stream=True),
+    ),
+    "responses helper": (
+        openai.OpenAI,
+        lambda client: stream_responses(client, model=MODEL, messages=chat(20)),
+    ),
+    "anthropic helper": (
+        anthropic.Anthropic,
+        lambda client: stream_claude(client, model=CLAUDE, max_tokens=100, messages=chat()),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "call"), STREAMS.values(), ids=STREAMS.keys())
+def test_an_error_before_the_first_content_of_a_stream_is_retried(
+    kind: Callable[..., Any], call: Callable[[Any], Any]
+) -> None:
+    with (
+        ScriptedServer("Done.", window=4_096, model=MODEL, context_errors="in_stream") as server,
+        create_client(kind, server) as client,
+    ):
+        stream = call(brim.wrap(client))
+        assert stream.brim.retried
+        assert stream.brim.plan.fits
+        list(stream)
+        assert (len(server.requests), len(server.rejected)) == (2, 1)
+
+
+async def test_an_error_in_an_async_stream_is_retried() -> None:
+    with ScriptedServer("Done.", window=4_096, model=MODEL, context_errors="in_stream") as server:
+        async with create_client(openai.AsyncOpenAI, server) as client:
+            assert (await read_async(brim.wrap(client))).brim.retried
+        async with create_client(anthropic.AsyncAnthropic, server) as client:
+            options = {"model": CLAUDE, "max_tokens": 100, "messages": chat()}
+            assert (await open_messages(brim.wrap(client), **options)).brim.retried
+        assert len(server.rejected) == 2
+
+
+def test_other_errors_in_a_stream_come_when_it_is_read() -> None:
+    script = [ErrorReply(500, "broken", in_stream=True)]
+    with (
+        ScriptedServer(script, window=4_096, model=MODEL) as server,
+        create_client(openai.OpenAI, server) as client,
+    ):
+        stream = brim.wrap(client).chat.completions.create(
+            model=MODEL, messages=chat(3), stream=True
+        )
+        with pytest.raises(openai.APIError, match="broken"):
+            list(stream)
+        assert len(server.requests) == 1
+
+
+def test_a_stream_that_cannot_get_smaller_has_the_error_of_the_sdk() -> None:
+    with (
+        ScriptedServer("Done.", window=100, model=MODEL, context_errors="in_stream") as server,
+        create_client(openai.OpenAI, server) as client,
+    ):
+        stream = brim.wrap(client).chat.completions.create(
+            model=MODEL, messages=chat(1), stream=True
+        )
+        with pytest.raises(openai.APIError, match="context"):
+            next(stream)
+
+
 def test_the_limit_of_an_error_holds_for_later_requests(
     server: ScriptedServer, connect: Connect
 ) -> None:

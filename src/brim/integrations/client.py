@@ -23,8 +23,8 @@ from brim.errors import InputError
 from brim.fitting.api import FitSettings
 from brim.fitting.plan import Plan, Request
 from brim.integrations.client_fitter import ClientFitter
-from brim.wire.formats import FORMATS, FORMATS_BY_PATH, BodyFormat
-from brim.wire.overflow import parse_overflow
+from brim.integrations.client_stream import parse_rejection, read_opening, read_opening_async
+from brim.wire.formats import FORMATS, FORMATS_BY_PATH
 
 C = TypeVar("C")
 
@@ -97,21 +97,28 @@ class _Sender:
         self._on_plan = on_plan
 
     def exchange(self, path: str, body: Any) -> Generator[Any, Any, Any]:
-        """Yield the bodies to send; return the response with its report."""
+        """Yield the bodies to send; return the response with its report.
+
+        Is sent each response with the context-length error at the beginning of its stream.
+        """
         format = _FORMATS.get(path.partition("?")[0])
         if format is None or not isinstance(body, Mapping) or format.messages_key not in body:
-            return (yield body)
+            return (yield body)[0]
         body = {key: value for key, value in body.items() if not self._is_omitted(value)}
         request, retried = self._fitter.fit(body, format), False
         try:
-            response = yield self._announce(request)
+            response, overflow = yield self._announce(request)
+            smaller = overflow and self._fitter.shrink(body, format, request.plan, overflow)
         except self._sdk.APIStatusError as error:
-            smaller = self._shrink(body, format, request.plan, error)
+            overflow = parse_rejection(error)
+            smaller = overflow and self._fitter.shrink(body, format, request.plan, overflow)
             if smaller is None:
                 raise
+        if smaller is not None:
             request, retried = smaller, True
-            response = yield self._announce(request)
-        self._fitter.record_accepted(body, request.plan)
+            response, overflow = yield self._announce(request)
+        if overflow is None:
+            self._fitter.record_accepted(body, request.plan)
         report = FitReport(request.plan, retried)
         _latest.set(report)
         return _attach(response, report)
@@ -120,12 +127,6 @@ class _Sender:
         if self._on_plan is not None:
             self._on_plan(request.plan)
         return dict(request)
-
-    def _shrink(
-        self, body: Mapping[str, Any], format: BodyFormat, plan: Plan, error: Any
-    ) -> Request | None:
-        overflow = parse_overflow(error.status_code, error.body or error.response.text)
-        return None if overflow is None else self._fitter.shrink(body, format, plan, overflow)
 
     def _is_omitted(self, value: object) -> bool:
         """Whether a value is the SDK's mark for an argument that was not given."""
@@ -149,7 +150,7 @@ def _run(exchange: Generator[Any, Any, Any], post: Callable[[Any], Any]) -> Any:
             except Exception as error:
                 body = exchange.throw(error)
             else:
-                body = exchange.send(response)
+                body = exchange.send((response, read_opening(response)))
     except StopIteration as done:
         return done.value
 
@@ -163,7 +164,7 @@ async def _run_async(exchange: Generator[Any, Any, Any], post: Callable[[Any], A
             except Exception as error:
                 body = exchange.throw(error)
             else:
-                body = exchange.send(response)
+                body = exchange.send((response, await read_opening_async(response)))
     except StopIteration as done:
         return done.value
 

@@ -86,6 +86,33 @@ def find_error_object(response: Part) -> Part | None:
             return None
 
 
+_DELTA_METADATA: Final = frozenset(("role",))
+_OPENING_EVENTS: Final = frozenset(
+    ("message_start", "ping", "response.created", "response.in_progress", "response.queued")
+)
+
+
+def is_opening(event: Part) -> bool:
+    """Whether an event of a stream has neither content nor an error: a context-length error may
+    still follow.
+    """
+    if find_error_object(event) is not None or "prompt_progress" in event:
+        return False
+    if isinstance(choices := event.get("choices"), list):
+        return not any(map(_has_delta, choices))
+    kind = event.get("type")
+    return isinstance(kind, str) and kind in _OPENING_EVENTS
+
+
+def _has_delta(choice: object) -> bool:
+    if not isinstance(choice, Mapping) or choice.get("finish_reason"):
+        return True
+    delta = choice.get("delta")
+    if not isinstance(delta, Mapping):
+        return True
+    return any(value for key, value in delta.items() if key not in _DELTA_METADATA)
+
+
 def read_reply(response: Part, *, is_whole: bool = True) -> Reply:
     """Parse a response of any format, by its shape; the blocks of a partial one are not kept."""
     match response:
