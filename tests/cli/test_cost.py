@@ -13,9 +13,9 @@ import pytest
 
 from brim.cli.cost import parse_day
 from brim.cli.render import fill_idle_days
+from brim.fitting.text_tables import Bar, draw_bars
 from brim.models.pricing import SpendingTotal, Usage
 from brim.storage import Database, SpendLog
-from brim.tables import Bar, draw_bars
 from tests.support.accounts.reservations import make_charge
 from tests.support.cli.office import Office
 

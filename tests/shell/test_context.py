@@ -16,13 +16,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from brim.errors import BrimError, BudgetError, InputError
+from brim.fitting.text_tables import apportion
 from brim.models.pricing import Price
 from brim.session.session import Session, get_driver
 from brim.session.system_prompt import Fact, format_facts
 from brim.shell.goal_mode import build_goal_instructions
 from brim.shell.render.context import ContextReport, build_report, to_json
 from brim.shell.render.context_view import ContextView
-from brim.tables import apportion
 from tests.support.strategies import histories, policies, text
 
 KEPT = ("margin", "not for input", "reply", "free")

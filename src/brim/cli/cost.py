@@ -18,7 +18,7 @@ import click
 from brim.cli.main import main
 from brim.cli.options import store_option, terminal_width
 from brim.errors import InputError
-from brim.tables import BLOCKS
+from brim.fitting.text_tables import BLOCKS
 
 if TYPE_CHECKING:
     from brim.cli.render import Source, SpendingReport

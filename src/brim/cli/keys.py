@@ -178,8 +178,8 @@ def _format_table(
     shown: Sequence[ApiKey], snapshot: AccountSnapshot, with_ended: bool
 ) -> list[str]:
     from brim.cli.accounts import format_caps
+    from brim.fitting.text_tables import format_columns
     from brim.gateway.accounts.caps import key_scope
-    from brim.tables import format_columns
 
     ended = ("revoked",) if with_ended else ()
     limited = ("rules",) if any(map(_describe_rules, shown)) else ()

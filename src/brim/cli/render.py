@@ -12,9 +12,9 @@ from decimal import Decimal
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from brim.fitting.text_tables import Bar, draw_bars, format_columns
 from brim.models.pricing import SpendingRow, SpendingTotal
 from brim.shell.render.sanitize import sanitize
-from brim.tables import Bar, draw_bars, format_columns
 
 if TYPE_CHECKING:
     from brim.gateway.accounts.reservations import LedgerRow

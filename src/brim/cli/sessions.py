@@ -52,7 +52,7 @@ def _open_log() -> Iterator[ConversationStore]:
 def list_(everywhere: bool, limit: int | None, as_json: bool) -> None:
     """List the conversations of the current folder, newest first."""
     from brim.config import home_as_tilde
-    from brim.tables import format_columns
+    from brim.fitting.text_tables import format_columns
 
     with _open_log() as log:
         saved = log.list(None if everywhere else Path.cwd(), limit=limit)

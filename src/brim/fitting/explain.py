@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from brim.fitting.plan import Decision, Plan
-from brim.tables import fill_lines, format_columns
+from brim.fitting.text_tables import fill_lines, format_columns
 from brim.wire.notes import Note
 
 _FOLDED: Final = ("kept", "dropped")

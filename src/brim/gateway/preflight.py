@@ -14,12 +14,12 @@ from brim import config
 from brim.config import Config, UpstreamConfig
 from brim.errors import AuthenticationError, BrimError, InputError, ProviderError
 from brim.fitting.profile import ModelProfile
+from brim.fitting.text_tables import format_columns
 from brim.gateway.model_route import UNKNOWN_WINDOW
 from brim.gateway.upstreams import FLAG_UPSTREAM, is_pattern, match_rank
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_info import ServerInfo
 from brim.providers.transport import Transport
-from brim.tables import format_columns
 
 CheckState = Literal["ok", "warn", "bad"]
 

@@ -16,11 +16,11 @@ from decimal import Decimal
 from typing import Any, Final
 
 from brim.fitting.plan import Plan
+from brim.fitting.text_tables import apportion
 from brim.messages import Message
 from brim.models.pricing import MILLION, Price
 from brim.session.session import Session, get_driver
 from brim.session.system_prompt import BLOCK_SEPARATOR
-from brim.tables import apportion
 from brim.tokens import Counter
 
 SENT_ROWS: Final = (

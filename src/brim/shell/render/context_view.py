@@ -9,11 +9,11 @@ from typing import Final
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from brim.fitting.text_tables import apportion, color_of_fill
 from brim.models.pricing import format_dollars
 from brim.shell.render.context import ContextReport, ContextRow
 from brim.shell.render.sanitize import sanitize
 from brim.shell.render.styled_table import StyledTable
-from brim.tables import apportion, color_of_fill
 
 MAX_WIDTH: Final = 100
 MIN_COMMAND_WIDTH: Final = 12

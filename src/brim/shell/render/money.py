@@ -12,12 +12,12 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from brim.fitting.text_tables import color_of_fill
 from brim.models.pricing import SpendingTotal, format_dollars
 from brim.session.ledger import Ledger, format_spending_cells
 from brim.session.request_log import LoggedRequest, RequestLog
 from brim.shell.render.sanitize import sanitize
 from brim.shell.render.styled_table import StyledTable
-from brim.tables import color_of_fill
 
 MAX_ENTRIES: Final = 20
 """Requests to list, the newest last."""

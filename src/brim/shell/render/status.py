@@ -19,9 +19,9 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.utils import get_cwidth
 
 from brim.errors import InputError
+from brim.fitting.text_tables import color_of_fill, draw_bar
 from brim.models.pricing import format_dollars
 from brim.shell.render.sanitize import sanitize
-from brim.tables import color_of_fill, draw_bar
 
 TEMPLATE: Final = (
     "{model} {bar} {ctx_used}/{ctx_limit} ({ctx_percent}) · {cost} · {cwd} · {route} · {goal}"

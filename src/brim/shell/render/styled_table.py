@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from brim.tables import GAP, choose_columns
+from brim.fitting.text_tables import GAP, choose_columns
 
 
 @dataclass(frozen=True, slots=True)
