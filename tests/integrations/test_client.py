@@ -288,7 +288,7 @@ def test_a_stream_that_cannot_get_smaller_has_the_error_of_the_sdk() -> None:
             model=MODEL, messages=chat(1), stream=True
         )
         with pytest.raises(openai.APIError, match="context"):
-            next(stream)
+            list(stream)
 
 
 def test_the_limit_of_an_error_holds_for_later_requests(
