@@ -19,6 +19,23 @@ from tests.support.fixtures import EmptyStore
 DAILY = Cap(5_000_000, "dollars", "day")
 
 
+# audit
+
+
+def test_the_audit_log_has_every_change_and_no_secret(office: Office) -> None:
+    assert "No changes" in office.brim("keys", "audit").stdout
+    secret = office.brim("keys", "add", "alice", "--cap", "5/day", "-q").stdout.strip()
+    office.brim("keys", "cap", "alice", "9/day")
+    office.brim("keys", "edit", "alice", "--note", "for tests")
+    office.brim("keys", "revoke", "alice")
+    shown = office.brim("keys", "audit").stdout
+    assert shown.count("cli:") == 4
+    assert "$5/day → $9/day" in shown
+    assert secret not in shown
+    found = json.loads(office.brim("keys", "audit", "--last", 1, "--json").stdout)
+    assert [each["action"] for each in found["changes"]] == ["key.revoke"]
+
+
 # add
 
 

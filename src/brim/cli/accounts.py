@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from brim.cli.options import load_config
 from brim.errors import BrimError, InputError
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, scope_parts, to_dollars
+from brim.gateway.accounts.editor import AccountEditor, describe_local_user
 from brim.gateway.accounts.keys import ApiKey, no_active_key_error
 from brim.gateway.accounts.store import AccountStore, CapUsage, read_cap_usage
 from brim.models.pricing import format_dollars
@@ -75,6 +76,11 @@ def run_with_store(
             await store.close()
 
     return asyncio.run(done())
+
+
+def edit_as_local_user(store: AccountStore) -> AccountEditor:
+    """Return an editor of the store that names this user in the audit log."""
+    return AccountEditor(store, describe_local_user())
 
 
 def locate_store(store: str | None) -> StoreLocation:

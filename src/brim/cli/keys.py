@@ -104,7 +104,7 @@ def add(
     brim keys add guest --cap 5 --expires 7d --model 'gpt-4o*'
     brim keys add boss --operator
     """
-    from brim.cli.accounts import locate_store, parse_caps
+    from brim.cli.accounts import edit_as_local_user, locate_store, parse_caps
     from brim.gateway.accounts.caps import key_scope
     from brim.gateway.accounts.keys import NO_RULES, create_key, hash_secret
     from brim.gateway.accounts.store import CapUsage
@@ -117,7 +117,9 @@ def add(
     rules = _change_rules(NO_RULES, expires, models, note)
     key, secret = create_key(name, project, is_operator=operator, rules=rules)
     location = locate_store(store)
-    location.write(lambda accounts: accounts.add_key(key, hash_secret(secret), own))
+    location.write(
+        lambda accounts: edit_as_local_user(accounts).add_key(key, hash_secret(secret), own)
+    )
     if as_json:
         unused = [CapUsage(key_scope(key.id), cap) for cap in own]
         made = {"key": secret, "gateway": location.gateway}
@@ -204,9 +206,9 @@ def revoke(name: str, as_json: bool, store: str | None) -> None:
 
     Its spending stays in the ledger, and another key can take its name.
     """
-    from brim.cli.accounts import locate_store
+    from brim.cli.accounts import edit_as_local_user, locate_store
 
-    ended = locate_store(store).read(lambda accounts: accounts.revoke(name))
+    ended = locate_store(store).read(lambda accounts: edit_as_local_user(accounts).revoke(name))
     if as_json:
         click.echo(json.dumps(_key_to_dict(ended, ()), indent=2))
     else:
@@ -237,7 +239,7 @@ def edit(
     brim keys edit guest --model 'gpt-4o*' --model gpt-5-mini
     brim keys edit guest --all-models --note 'summer interns'
     """
-    from brim.cli.accounts import AccountSnapshot, locate_store
+    from brim.cli.accounts import AccountSnapshot, edit_as_local_user, locate_store
 
     if all_models and models:
         raise click.UsageError("Give --model or --all-models, not both.")
@@ -247,7 +249,8 @@ def edit(
     async def update(accounts: AccountStore) -> ApiKey:
         key = (await AccountSnapshot.of(accounts)).find(name)
         rules = replace(key.rules, models=()) if all_models else key.rules
-        return await accounts.set_rules(key.id, _change_rules(rules, expires, models, note))
+        changed = _change_rules(rules, expires, models, note)
+        return await edit_as_local_user(accounts).set_rules(key, changed)
 
     changed = locate_store(store).read(update)
     if as_json:
@@ -283,7 +286,12 @@ def cap(
     brim keys cap --all-keys 1000/month
     brim keys cap alice --none
     """
-    from brim.cli.accounts import AccountSnapshot, locate_store, parse_caps
+    from brim.cli.accounts import (
+        AccountSnapshot,
+        edit_as_local_user,
+        locate_store,
+        parse_caps,
+    )
 
     find_scope, given = _parse_scope(words, project, all_keys)
     if lift and (given or find_scope is None):
@@ -296,7 +304,7 @@ def cap(
             return snapshot.scopes, snapshot
         scope = find_scope(snapshot)
         if new or lift:
-            await accounts.set_caps(scope, new)
+            await edit_as_local_user(accounts).set_caps(scope, new)
             snapshot = await AccountSnapshot.of(accounts)
         return [scope], snapshot
 

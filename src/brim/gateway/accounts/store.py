@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Protocol
 
+from brim.gateway.accounts.audit import AuditEntry
 from brim.gateway.accounts.caps import (
     ALL,
     Cap,
@@ -67,6 +68,14 @@ class AccountStore(Protocol):
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         """Return the caps of all scopes that have any."""
+
+    # The audit log
+
+    async def add_audit_entry(self, entry: AuditEntry) -> None:
+        """Add an entry. One with the same id stays as it is."""
+
+    async def audit_entries(self, last: int) -> list[AuditEntry]:
+        """Return the last entries, the newest first."""
 
     # Reservations
 

@@ -1,4 +1,4 @@
--- Version 1: keys, caps, counters, leases and the ledger; and the operations on reservations as
+-- Version 1: keys, caps, the audit log, counters, leases and the ledger; and the operations on reservations as
 -- functions, so that each is decided next to the data in one round trip.
 --
 -- A reservation counts in every existing counter of its key, its project and all keys, for its own
@@ -36,6 +36,17 @@ CREATE TABLE brim.caps (
     scope text COLLATE "C" PRIMARY KEY,
     list json NOT NULL
 );
+
+-- Who changed what. Rows are only added.
+CREATE TABLE brim.audit (
+    id text COLLATE "C" PRIMARY KEY,
+    time double precision NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    subject text NOT NULL,
+    details json NOT NULL
+);
+CREATE INDEX audit_by_time ON brim.audit (time);
 
 -- The period is a day, a week, a month, or "total". Half of each page is left free, so that the many updates
 -- of a few rows stay on their page.

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import date
 from typing import Final
 
+from brim.gateway.accounts.audit import AuditEntry
 from brim.gateway.accounts.caps import ALL, Cap, dump_caps, key_scope, load_caps
 from brim.gateway.accounts.keys import (
     Access,
@@ -58,6 +59,11 @@ _UPDATE_KEY: Final = (
 )
 _SET_CAPS: Final = (
     "INSERT INTO brim.caps VALUES ($1, $2::json) ON CONFLICT (scope) DO UPDATE SET list = $2::json"
+)
+_AUDIT: Final = "id, time, actor, action, subject, details"
+_ADD_AUDIT_ENTRY: Final = (
+    f"INSERT INTO brim.audit ({_AUDIT}) VALUES ($1, $2, $3, $4, $5, $6::json) "
+    "ON CONFLICT DO NOTHING"
 )
 _RESERVATION: Final = "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)::brim.reservation"
 _RESERVE: Final = f"SELECT * FROM brim.reserve({_RESERVATION}, $13, $14, $15, $16, $17)"
@@ -139,6 +145,15 @@ class PostgresAccountStore:
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         rows = await self._pool.fetch_rows("SELECT scope, list FROM brim.caps ORDER BY scope")
         return {scope: load_caps(text) for scope, text in rows}
+
+    # The audit log
+
+    async def add_audit_entry(self, entry: AuditEntry) -> None:
+        await self._pool.fetch_value(_ADD_AUDIT_ENTRY, *entry.columns)
+
+    async def audit_entries(self, last: int) -> list[AuditEntry]:
+        statement = f"SELECT {_AUDIT} FROM brim.audit ORDER BY time DESC, id DESC LIMIT $1"
+        return [AuditEntry.of(row) for row in await self._pool.fetch_rows(statement, last)]
 
     # Reservations
 

@@ -20,6 +20,7 @@ from operator import add
 from typing import Any, Final, cast
 
 from brim.errors import AccountStoreError
+from brim.gateway.accounts.audit import AuditEntry
 from brim.gateway.accounts.caps import Cap, Unit, counter_name, dump_caps, load_caps
 from brim.gateway.accounts.keys import (
     Access,
@@ -115,6 +116,16 @@ class RedisAccountStore:
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         found = _pairs(await self._ask("HGETALL", "caps"))
         return {scope: load_caps(text) for scope, text in sorted(found)}
+
+    # The audit log
+
+    async def add_audit_entry(self, entry: AuditEntry) -> None:
+        # A member is unique by its id, so a retry changes nothing.
+        await self._ask("ZADD", "audit", "NX", repr(entry.time), json.dumps(entry.columns))
+
+    async def audit_entries(self, last: int) -> list[AuditEntry]:
+        found = await self._ask("ZREVRANGE", "audit", "0", str(last - 1))
+        return [AuditEntry.of(json.loads(text)) for text in found]
 
     # Reservations
 

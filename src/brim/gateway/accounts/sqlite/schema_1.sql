@@ -1,4 +1,4 @@
--- Version 1: keys, caps, counters, leases and the ledger.
+-- Version 1: keys, caps, the audit log, counters, leases and the ledger.
 --
 -- A reservation counts in every existing counter of its key, its project and all keys, for its own
 -- day and month, whether or not it names a cap there. So counters stay correct while caps change,
@@ -20,6 +20,17 @@ CREATE TABLE caps (
     scope TEXT PRIMARY KEY,
     list TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Who changed what. Rows are only added.
+CREATE TABLE audit (
+    id TEXT PRIMARY KEY,
+    time REAL NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    details TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX audit_by_time ON audit (time);
 
 -- The period is a day, a month, or "total".
 CREATE TABLE counters (

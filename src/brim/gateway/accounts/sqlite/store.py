@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError
+from brim.gateway.accounts.audit import AuditEntry
 from brim.gateway.accounts.caps import ALL, Cap, current_periods, load_caps, start_of_day
 from brim.gateway.accounts.keys import Access, ApiKey, KeyRules
 from brim.gateway.accounts.reservations import (
@@ -126,6 +127,16 @@ class SqliteAccountStore:
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
         rows = await self._read("SELECT scope, list FROM caps ORDER BY scope")
         return {scope: load_caps(text) for scope, text in rows}
+
+    # The audit log
+
+    async def add_audit_entry(self, entry: AuditEntry) -> None:
+        await self._write(steps.add_audit_entry, entry)
+
+    async def audit_entries(self, last: int) -> list[AuditEntry]:
+        query = "SELECT id, time, actor, action, subject, details FROM audit"
+        rows = await self._read(f"{query} ORDER BY time DESC, id DESC LIMIT ?", last)
+        return [AuditEntry.of(row) for row in rows]
 
     # Reservations
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from brim.gateway.accounts.audit import AuditEntry
 from brim.gateway.accounts.caps import (
     ALL,
     PERIODS,
@@ -165,6 +166,10 @@ def set_caps(base: sqlite3.Connection, _: float, scope: str, caps: Sequence[Cap]
         base.execute("INSERT OR REPLACE INTO caps VALUES (?, ?)", (scope, dump_caps(caps)))
     else:
         base.execute("DELETE FROM caps WHERE scope = ?", (scope,))
+
+
+def add_audit_entry(base: sqlite3.Connection, _: float, entry: AuditEntry) -> None:
+    base.execute("INSERT OR IGNORE INTO audit VALUES (?, ?, ?, ?, ?, ?)", entry.columns)
 
 
 # Reservations

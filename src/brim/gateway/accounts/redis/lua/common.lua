@@ -2,6 +2,7 @@
 -- atomically.
 --
 --   keys secrets names revoked rules caps   keys, their rules, and caps
+--   audit                                   who changed what, by time
 --   leases expiry                           reservations in flight, and when their leases expire
 --   days rows:DAY                           the ledger: ended reservations by the day they were made
 --   presumed                                the days of rows that a late settlement may still correct
