@@ -150,6 +150,33 @@ def test_a_key_expires_and_is_limited_to_models(office: Office) -> None:
 # cap
 
 
+def test_a_rotated_key_has_a_new_secret_and_the_same_caps(office: Office) -> None:
+    first = office.brim("keys", "add", "alice", "--cap", "5/day", "-q").stdout.strip()
+    made = office.brim("keys", "rotate", "alice", "--overlap", "2h")
+    assert "The old one stays valid until" in made.stderr
+    second = made.stdout.strip()
+    facts = json.loads(office.brim("keys", "rotate", "alice", "--overlap", "0", "--json").stdout)
+    assert facts["old_secret_valid_until"] is None
+    assert office.ask(lambda store: store.access(hash_secret(first))) is None
+    assert office.ask(lambda store: store.access(hash_secret(second))) is None
+    access = office.ask(lambda store: store.access(hash_secret(facts["key"])))
+    assert access is not None
+    assert access.caps == ((key_scope(facts["id"]), DAILY),)
+
+
+def test_keys_have_labels(office: Office) -> None:
+    for name, team in (("alice", "search"), ("ben", "ads")):
+        office.brim("keys", "add", name, "--label", f"team={team}", "--label", "env=ci")
+    listed = office.brim("keys", "list", "--label", "team=ads")
+    assert ("ben" in listed.stdout, "alice" in listed.stdout) == (True, False)
+    office.brim("keys", "edit", "ben", "--label", "team=sales", "--label", "env=")
+    keys = json.loads(office.brim("keys", "list", "--json").stdout)["keys"]
+    assert [key["labels"] for key in keys] == [
+        {"env": "ci", "team": "search"},
+        {"team": "sales"},
+    ]
+
+
 def test_new_caps_replace_the_old_ones(office: Office) -> None:
     key = office.key("alice", "--cap", "5/day")
     shown = office.brim("keys", "cap", "alice", "50/month", "2M tokens")

@@ -53,6 +53,13 @@ def rule_options(command: Command) -> Command:
     for option in (
         click.option("--note", metavar="TEXT", help="Your own words about the key."),
         click.option(
+            "--label",
+            "labels",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Label, such as team=search; repeatable. `NAME=` removes one.",
+        ),
+        click.option(
             "--model",
             "models",
             multiple=True,
@@ -89,6 +96,7 @@ def add(
     operator: bool,
     expires: str | None,
     models: Sequence[str],
+    labels: Sequence[str],
     note: str | None,
     quiet: bool,
     as_json: bool,
@@ -114,7 +122,7 @@ def add(
             "An operator key cannot send requests, so it takes no --cap and no --project."
         )
     own = parse_caps(caps)
-    rules = _change_rules(NO_RULES, expires, models, note)
+    rules = _change_rules(NO_RULES, expires, models, labels, note)
     key, secret = create_key(name, project, is_operator=operator, rules=rules)
     location = locate_store(store)
     location.write(
@@ -153,9 +161,15 @@ def _format_directions(key: ApiKey, caps: Sequence[Cap], location: StoreLocation
 
 @keys.command("list")
 @click.option("--all", "everything", is_flag=True, help="Include revoked keys.")
+@click.option("--label", metavar="NAME=VALUE", help="Only keys with this label.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @store_option
-def list_(everything: bool = False, as_json: bool = False, store: str | None = None) -> None:
+def list_(
+    everything: bool = False,
+    label: str | None = None,
+    as_json: bool = False,
+    store: str | None = None,
+) -> None:
     """List the keys and the use of their caps.
 
     A *reserved* amount is the maximum cost of the requests in flight.
@@ -166,12 +180,15 @@ def list_(everything: bool = False, as_json: bool = False, store: str | None = N
     location = locate_store(store)
     snapshot = location.read(AccountSnapshot.of)
     shown = snapshot.keys if everything else snapshot.active
+    if label is not None:
+        shown = [key for key in shown if label in key.rules.labels]
     if as_json:
         listed = [_key_to_dict(key, snapshot.caps_of(key_scope(key.id))) for key in shown]
         shared = _scopes_to_dicts(snapshot, snapshot.shared)
         click.echo(json.dumps({"keys": listed, "shared": shared}, indent=2))
     elif not shown:
-        click.echo(f"There are no keys in {location}. Create one with `brim keys add NAME`.")
+        which = "" if label is None else f" with the label {label}"
+        click.echo(f"There are no keys{which} in {location}. Create one with `brim keys add NAME`.")
     else:
         click.echo("\n".join(_format_table(shown, snapshot, everything)))
 
@@ -217,6 +234,47 @@ def revoke(name: str, as_json: bool, store: str | None) -> None:
 
 @keys.command()
 @click.argument("name")
+@click.option(
+    "--overlap",
+    default="24h",
+    metavar="DURATION",
+    show_default=True,
+    help="Time for which the old secret stays valid: 12h, 7d, or 0.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print only the key.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@store_option
+def rotate(name: str, overlap: str, quiet: bool, as_json: bool, store: str | None) -> None:
+    """Give a key a new secret and print it; it is not shown again.
+
+    The key keeps its id, caps, rules and spending. Its old secret stays valid for the overlap, so
+    that clients can be changed one after the other; after a leak, use --overlap 0.
+
+    \b
+    brim keys rotate alice
+    KEY=$(brim keys rotate ci --overlap 0 --quiet)
+    """
+    from brim.cli.accounts import edit_as_local_user, locate_store
+    from brim.cli.render import format_time
+    from brim.gateway.accounts.keys import create_secret, hash_secret, parse_overlap
+
+    secret, seconds = create_secret(), parse_overlap(overlap)
+    location = locate_store(store)
+    hashed = hash_secret(secret)
+    key = location.read(lambda accounts: edit_as_local_user(accounts).rotate(name, hashed, seconds))
+    until = format_time(time.time() + seconds) if seconds else None
+    if as_json:
+        made = {"key": secret, "gateway": location.gateway, "old_secret_valid_until": until}
+        click.echo(json.dumps(_key_to_dict(key, ()) | made, indent=2))
+        return
+    click.echo(secret)
+    if not quiet:
+        ends = f"stays valid until {until}" if until else "is no longer valid"
+        click.echo(f"\nThis is the new key of {key.name}. The old one {ends}.", err=True)
+
+
+@keys.command()
+@click.argument("name")
 @rule_options
 @click.option("--all-models", is_flag=True, help="Allow all models.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
@@ -225,12 +283,13 @@ def edit(
     name: str,
     expires: str | None,
     models: Sequence[str],
+    labels: Sequence[str],
     note: str | None,
     all_models: bool,
     as_json: bool,
     store: str | None,
 ) -> None:
-    """Change when a key expires, which models it may use, or its note.
+    """Change when a key expires, which models it may use, its labels or its note.
 
     The secret stays the same. Gateways apply the change within seconds.
 
@@ -243,13 +302,13 @@ def edit(
 
     if all_models and models:
         raise click.UsageError("Give --model or --all-models, not both.")
-    if expires is None and note is None and not (models or all_models):
-        raise click.UsageError("Give --expires, --model, --all-models or --note.")
+    if expires is None and note is None and not (models or all_models or labels):
+        raise click.UsageError("Give --expires, --model, --all-models, --label or --note.")
 
     async def update(accounts: AccountStore) -> ApiKey:
         key = (await AccountSnapshot.of(accounts)).find(name)
         rules = replace(key.rules, models=()) if all_models else key.rules
-        changed = _change_rules(rules, expires, models, note)
+        changed = _change_rules(rules, expires, models, labels, note)
         return await edit_as_local_user(accounts).set_rules(key, changed)
 
     changed = locate_store(store).read(update)
@@ -336,15 +395,20 @@ def _parse_scope(
 
 
 def _change_rules(
-    rules: KeyRules, expires: str | None, models: Sequence[str], note: str | None
+    rules: KeyRules,
+    expires: str | None,
+    models: Sequence[str],
+    labels: Sequence[str],
+    note: str | None,
 ) -> KeyRules:
     """Return rules with those options that were given."""
-    from brim.gateway.accounts.keys import parse_expiry
+    from brim.gateway.accounts.keys import change_labels, parse_expiry
 
     if expires is not None:
         rules = replace(rules, expires=parse_expiry(expires, time.time()))
     if models:
         rules = replace(rules, models=tuple(models))
+    rules = replace(rules, labels=change_labels(rules.labels, labels))
     return rules if note is None else replace(rules, note=note)
 
 
@@ -357,6 +421,8 @@ def _describe_rules(key: ApiKey) -> str:
         parts.append(f"until {_format_day(rules.expires - 1)}")
     if rules.models:
         parts.append("models " + ", ".join(rules.models))
+    if rules.labels:
+        parts.append(", ".join(rules.labels))
     return "; ".join(parts + ([rules.note] if rules.note else []))
 
 
@@ -398,6 +464,7 @@ def _key_to_dict(key: ApiKey, caps: Iterable[CapUsage]) -> dict[str, Any]:
         "expires": None if key.rules.expires is None else format_time(key.rules.expires),
         "models": list(key.rules.models),
         "note": key.rules.note,
+        "labels": dict(label.split("=", 1) for label in key.rules.labels),
         "caps": list(map(cap_to_dict, caps)),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import anyio
 import pytest
 
 from brim.errors import InputError
@@ -13,9 +14,11 @@ from brim.gateway.accounts.keys import (
     Access,
     ApiKey,
     KeyRules,
+    change_labels,
     create_key,
     hash_secret,
     parse_expiry,
+    parse_overlap,
 )
 from brim.gateway.accounts.reservations import ReservationInvalid
 from brim.gateway.accounts.store import AccountStore
@@ -41,7 +44,12 @@ async def test_a_key_is_found_by_the_hash_of_its_secret(blank: AccountStore) -> 
     assert await blank.access(secret) is None
 
 
-RULES = KeyRules(expires=1_900_000_000.25, models=("gpt-4o*", "größer"), note="for ü")
+RULES = KeyRules(
+    expires=1_900_000_000.25,
+    models=("gpt-4o*", "größer"),
+    note="for ü",
+    labels=("env=ci", "team=x y"),
+)
 
 
 async def test_the_rules_of_a_key_are_stored_and_can_be_changed(blank: AccountStore) -> None:
@@ -168,3 +176,61 @@ def test_a_key_ends_after_a_duration_or_a_last_day(text: str, seconds: float) ->
 def test_an_invalid_expiry_is_an_error(text: str) -> None:
     with pytest.raises(InputError, match="Invalid expiry"):
         parse_expiry(text, 2 * 86_400.0)
+
+
+# Rotation
+
+
+async def test_a_rotated_key_accepts_both_secrets_during_the_overlap(store: AccountStore) -> None:
+    new, newer = hash_secret("new"), hash_secret("newer")
+    assert await store.rotate("anna", new, LONG) == KEY
+    assert await store.access(SECRET) == await store.access(new) == Access(KEY)
+    assert await store.rotate(KEY.id, newer, LONG) == KEY
+    assert [await store.access(one) for one in (SECRET, new, newer)] == [Access(KEY)] * 3
+    assert await store.keys() == [KEY]
+
+
+async def test_without_overlap_the_old_secrets_end_immediately(store: AccountStore) -> None:
+    await store.rotate("anna", hash_secret("new"), LONG)
+    await store.rotate("anna", hash_secret("newer"), 0)
+    ended = [await store.access(one) for one in (SECRET, hash_secret("new"))]
+    assert ended == [None, None]
+    assert await store.access(hash_secret("newer")) == Access(KEY)
+
+
+async def test_a_longer_overlap_does_not_extend_an_ending_secret(store: AccountStore) -> None:
+    await store.rotate("anna", hash_secret("new"), 0.05)
+    await store.rotate("anna", hash_secret("newer"), LONG)
+    await anyio.sleep(0.06)
+    assert await store.access(SECRET) is None
+    assert await store.access(hash_secret("new")) == Access(KEY)
+
+
+async def test_rotation_affects_one_active_key_only(store: AccountStore) -> None:
+    other = replace(KEY, id="k_2", name="ben")
+    await store.add_key(other, hash_secret("ben"))
+    await store.rotate("anna", hash_secret("new"), 0)
+    assert await store.access(hash_secret("ben")) == Access(other)
+    await store.revoke("anna")
+    assert await store.access(hash_secret("new")) is None
+    for name in ("anna", "ben-2"):
+        with pytest.raises(InputError, match="No active key"):
+            await store.rotate(name, hash_secret("again"), LONG)
+
+
+def test_labels_are_changed_by_name() -> None:
+    labels = change_labels((), ["team=search", "env=ci"])
+    assert labels == ("env=ci", "team=search")
+    assert change_labels(labels, ["env=", "team=ads", "cost-center=12"]) == (
+        "cost-center=12",
+        "team=ads",
+    )
+    for text in ("team", "=x", "a b=c", "a=" + 65 * "x"):
+        with pytest.raises(InputError, match="Invalid label"):
+            change_labels((), [text])
+
+
+def test_an_overlap_is_a_duration_or_zero() -> None:
+    assert (parse_overlap("24h"), parse_overlap("0")) == (86_400, 0)
+    with pytest.raises(InputError, match="Invalid overlap"):
+        parse_overlap("soon")

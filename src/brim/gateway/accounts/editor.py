@@ -46,6 +46,11 @@ class AccountEditor:
         await self.record("key.revoke", key.id, {"name": key.name})
         return key
 
+    async def rotate(self, name: str, hashed: str, overlap: float) -> ApiKey:
+        key = await self.store.rotate(name, hashed, overlap)
+        await self.record("key.rotate", key.id, {"name": key.name, "overlap_seconds": overlap})
+        return key
+
     async def set_rules(self, key: ApiKey, rules: KeyRules) -> ApiKey:
         """Replace the rules of this key."""
         changed = await self.store.set_rules(key.id, rules)

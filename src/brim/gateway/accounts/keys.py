@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from datetime import date
 from typing import Any, Final
@@ -27,6 +27,7 @@ from brim.gateway.accounts.caps import (
 KEY_PREFIX: Final = "brim-"
 _DURATION: Final = re.compile(r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[hdw])")
 _SECONDS: Final = {"h": 3_600, "d": DAY_SECONDS, "w": 7 * DAY_SECONDS}
+_LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,63}=[^\0]{0,64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
@@ -40,6 +41,8 @@ class KeyRules:
     """Names and patterns of the models it may use; empty: all."""
     note: str = ""
     """The operator's own words about the key."""
+    labels: tuple[str, ...] = ()
+    """Labels such as `team=search`, ordered by name."""
 
     def dump(self) -> str:
         """Return the rules as the text that stores keep; empty if there are none."""
@@ -50,8 +53,8 @@ class KeyRules:
         """Return the rules in a text of `dump`."""
         if not text:
             return NO_RULES
-        expires, models, note = json.loads(text)
-        return cls(expires, tuple(models), note)
+        expires, models, note, labels = json.loads(text)
+        return cls(expires, tuple(models), note, tuple(labels))
 
 
 NO_RULES: Final = KeyRules()
@@ -112,7 +115,43 @@ def create_key(
         check_name("project", project)
     id = f"k_{secrets.token_hex(6)}"
     key = ApiKey(id, name, project, is_operator, time.time(), rules=rules)
-    return key, KEY_PREFIX + secrets.token_urlsafe(32)
+    return key, create_secret()
+
+
+def create_secret() -> str:
+    """Return a new secret of a key."""
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def change_labels(labels: Sequence[str], changes: Iterable[str]) -> tuple[str, ...]:
+    """Return labels with changes such as `team=search`, ordered by name; `team=` removes one.
+
+    Raise `InputError` for a label without a name.
+    """
+    found = dict(label.split("=", 1) for label in labels)
+    for text in changes:
+        if not _LABEL.fullmatch(text):
+            raise InputError(
+                f"Invalid label: {text!r}. Write NAME=VALUE, such as team=search, with at most 64 "
+                "characters in each."
+            )
+        name, value = text.split("=", 1)
+        found[name] = value
+    return tuple(f"{name}={found[name]}" for name in sorted(found) if found[name])
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of `12h`, `30d` or `2w`; None if the text is no duration."""
+    match = _DURATION.fullmatch(text)
+    return None if match is None else int(match["number"]) * _SECONDS[match["unit"]]
+
+
+def parse_overlap(text: str) -> float:
+    """Return the seconds that a replaced secret stays valid: `24h`, or `0`."""
+    seconds = 0.0 if text == "0" else parse_duration(text)
+    if seconds is None:
+        raise InputError(f"Invalid overlap: {text!r}. Write a duration (12h, 7d, 2w), or 0.")
+    return seconds
 
 
 def parse_expiry(text: str, now: float) -> float | None:
@@ -122,8 +161,8 @@ def parse_expiry(text: str, now: float) -> float | None:
     """
     if text == "never":
         return None
-    if (match := _DURATION.fullmatch(text)) is not None:
-        return now + int(match["number"]) * _SECONDS[match["unit"]]
+    if (seconds := parse_duration(text)) is not None:
+        return now + seconds
     try:
         end = start_of_day(date.fromisoformat(text)) + DAY_SECONDS
     except ValueError:

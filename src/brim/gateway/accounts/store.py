@@ -55,10 +55,16 @@ class AccountStore(Protocol):
         """Return all keys, revoked ones included, the oldest first."""
 
     async def access(self, hashed: str) -> Access | None:
-        """Return the active key with this hash and its caps; None if there is none."""
+        """Return the active key with a secret of this hash, and its caps; None if there is none."""
 
     async def revoke(self, name: str) -> ApiKey:
         """Revoke a key by name or id. Raise `InputError` if no active key has it."""
+
+    async def rotate(self, name: str, hashed: str, overlap: float) -> ApiKey:
+        """Give a key a new secret, by name or id; the others end after `overlap` seconds.
+
+        Raise `InputError` if no active key has it.
+        """
 
     async def set_rules(self, name: str, rules: KeyRules) -> ApiKey:
         """Replace the rules of a key, by name or id. Raise `InputError` if no active key has it."""

@@ -25,12 +25,18 @@ CREATE TABLE brim.keys (
     name text COLLATE "C" NOT NULL,
     project text COLLATE "C" NOT NULL,
     is_operator boolean NOT NULL,
-    hashed text COLLATE "C" NOT NULL UNIQUE,
     created double precision NOT NULL,
     revoked double precision,
     rules text NOT NULL
 );
 CREATE UNIQUE INDEX active_key_names ON brim.keys (name) WHERE revoked IS NULL;
+
+-- The secrets of keys. A key has several while it is rotated, and all but the newest expire.
+CREATE TABLE brim.secrets (
+    hashed text COLLATE "C" PRIMARY KEY,
+    key text COLLATE "C" NOT NULL,
+    expires timestamptz NOT NULL DEFAULT 'infinity'
+);
 
 CREATE TABLE brim.caps (
     scope text COLLATE "C" PRIMARY KEY,

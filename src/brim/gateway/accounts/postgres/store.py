@@ -40,8 +40,10 @@ _BATCH: Final = 1_000
 
 _KEY: Final = "id, name, project, is_operator, created, revoked, rules"
 _ADD_KEY: Final = (
-    f"WITH added AS (INSERT INTO brim.keys ({_KEY}, hashed) "
-    "VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING id), capped AS "
+    f"WITH added AS (INSERT INTO brim.keys ({_KEY}) SELECT $1, $2, $3, $4, $5, $6, $7 "
+    "WHERE NOT EXISTS (SELECT FROM brim.secrets WHERE hashed = $8) "
+    "ON CONFLICT DO NOTHING RETURNING id), "
+    "secret AS (INSERT INTO brim.secrets SELECT $8, id FROM added), capped AS "
     "(INSERT INTO brim.caps SELECT $9, $10::json FROM added WHERE $10::json IS NOT NULL) "
     "SELECT id FROM added"
 )
@@ -49,7 +51,17 @@ _ACCESS: Final = (
     f"SELECT {_KEY}, (SELECT list FROM brim.caps WHERE scope = 'key:' || id), "
     "(SELECT list FROM brim.caps WHERE project <> '' AND scope = 'project:' || project), "
     f"(SELECT list FROM brim.caps WHERE scope = '{ALL}') "
-    "FROM brim.keys WHERE hashed = $1 AND revoked IS NULL"
+    "FROM brim.secrets JOIN brim.keys ON id = key "
+    "WHERE hashed = $1 AND expires > brim.clock() AND revoked IS NULL"
+)
+# The new secret may be there already, if this is a retry.
+_ROTATE: Final = (
+    f"WITH k AS (SELECT {_KEY} FROM brim.keys "
+    "WHERE revoked IS NULL AND (name = $1 OR id = $1) ORDER BY name = $1 DESC LIMIT 1), "
+    "ended AS (UPDATE brim.secrets s SET expires = least(s.expires, brim.clock() + "
+    "brim.seconds($3)) FROM k WHERE s.key = k.id AND s.hashed <> $2), "
+    "added AS (INSERT INTO brim.secrets SELECT $2, id FROM k ON CONFLICT DO NOTHING) "
+    "SELECT * FROM k"
 )
 _UPDATE_KEY: Final = (
     "UPDATE brim.keys SET {change} "
@@ -126,15 +138,15 @@ class PostgresAccountStore:
     async def revoke(self, name: str) -> ApiKey:
         return await self._update_key("revoked = extract(epoch FROM brim.clock())", name)
 
+    async def rotate(self, name: str, hashed: str, overlap: float) -> ApiKey:
+        return _to_key(name, await self._pool.fetch_row(_ROTATE, name, hashed, overlap))
+
     async def set_rules(self, name: str, rules: KeyRules) -> ApiKey:
         return await self._update_key("rules = $2", name, rules.dump())
 
     async def _update_key(self, change: str, name: str, *values: object) -> ApiKey:
         statement = _UPDATE_KEY.replace("{change}", change)
-        row = await self._pool.fetch_row(statement, name, *values)
-        if row is None:
-            raise no_active_key_error(name)
-        return ApiKey.of(row)
+        return _to_key(name, await self._pool.fetch_row(statement, name, *values))
 
     async def set_caps(self, scope: str, caps: Sequence[Cap]) -> None:
         if caps:
@@ -238,6 +250,12 @@ class PostgresAccountStore:
             if len(page) < _BATCH:
                 return
             last = page[-1][:3]
+
+
+def _to_key(name: str, row: Sequence[object] | None) -> ApiKey:
+    if row is None:
+        raise no_active_key_error(name)
+    return ApiKey.of(row)
 
 
 def _cap_columns(reservation: Reservation) -> tuple[list[str], list[str], list[str], list[int]]:

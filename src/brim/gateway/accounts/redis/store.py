@@ -100,9 +100,12 @@ class RedisAccountStore:
     async def set_rules(self, name: str, rules: KeyRules) -> ApiKey:
         return await self._update_key("set_rules", name, rules.dump())
 
-    async def _update_key(self, script: str, name: str, value: str) -> ApiKey:
+    async def rotate(self, name: str, hashed: str, overlap: float) -> ApiKey:
+        return await self._update_key("rotate", name, hashed, str(overlap))
+
+    async def _update_key(self, script: str, name: str, *values: str) -> ApiKey:
         id = await self._ask("HGET", "names", name) or name
-        found = await self._run(script, id, value)
+        found = await self._run(script, id, *values)
         if found is None:
             raise no_active_key_error(name)
         return _to_key(*found)

@@ -9,12 +9,18 @@ CREATE TABLE keys (
     name TEXT NOT NULL,
     project TEXT NOT NULL,
     operator INTEGER NOT NULL,
-    hash TEXT NOT NULL UNIQUE,
     created REAL NOT NULL,
     revoked REAL,
     rules TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX active_keys ON keys (name) WHERE revoked IS NULL;
+
+-- The secrets of keys. A key has several while it is rotated, and all but the newest expire.
+CREATE TABLE secrets (
+    hash TEXT PRIMARY KEY,
+    key TEXT NOT NULL,
+    expires REAL
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE caps (
     scope TEXT PRIMARY KEY,

@@ -58,7 +58,8 @@ _ACCESS: Final = (
     f"SELECT {steps.KEY_COLUMNS}, (SELECT list FROM caps WHERE scope = 'key:' || id), "
     "(SELECT list FROM caps WHERE project <> '' AND scope = 'project:' || project), "
     f"(SELECT list FROM caps WHERE scope = '{ALL}') "
-    "FROM keys WHERE hash = ? AND revoked IS NULL"
+    "FROM secrets JOIN keys ON keys.id = secrets.key "
+    "WHERE hash = ? AND (secrets.expires IS NULL OR secrets.expires > ?) AND revoked IS NULL"
 )
 _LEDGER_ROW: Final = (
     "id, time, day, key, key_name, project, model, upstream, input, cached, output, written, cost, "
@@ -106,17 +107,20 @@ class SqliteAccountStore:
         return [ApiKey.of(row) for row in rows]
 
     async def access(self, hashed: str) -> Access | None:
-        queue = await self._ready()
+        queue, now = await self._ready(), self._clock()
         try:
-            rows = queue.base.execute(_ACCESS, (hashed,)).fetchall()
+            rows = queue.base.execute(_ACCESS, (hashed, now)).fetchall()
         except sqlite3.Error as error:
             if not is_busy(error):
                 raise self._translate_error(error) from None
-            rows = await self._read(_ACCESS, hashed)
+            rows = await self._read(_ACCESS, hashed, now)
         return Access.of(rows[0]) if rows else None
 
     async def revoke(self, name: str) -> ApiKey:
         return await self._write(steps.revoke, name)
+
+    async def rotate(self, name: str, hashed: str, overlap: float) -> ApiKey:
+        return await self._write(steps.rotate, name, hashed, overlap)
 
     async def set_rules(self, name: str, rules: KeyRules) -> ApiKey:
         return await self._write(steps.set_rules, name, rules)

@@ -46,7 +46,12 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
 
 KEY_COLUMNS: Final = "id, name, project, operator, created, revoked, rules"
 _INSERT_KEY: Final = (
-    f"INSERT OR IGNORE INTO keys ({KEY_COLUMNS}, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    f"INSERT OR IGNORE INTO keys ({KEY_COLUMNS}) SELECT ?, ?, ?, ?, ?, ?, ? "
+    "WHERE NOT EXISTS (SELECT 1 FROM secrets WHERE hash = ?)"
+)
+_INSERT_SECRET: Final = "INSERT INTO secrets (hash, key) VALUES (?, ?)"
+_END_SECRETS: Final = (
+    "UPDATE secrets SET expires = min(coalesce(expires, 9e999), ?) WHERE key = ? RETURNING 1"
 )
 _UPDATE_KEY: Final = (
     "UPDATE keys SET {column} = ?2 WHERE id = (SELECT id FROM keys "
@@ -142,12 +147,21 @@ def add_key(
 ) -> None:
     if not base.execute(_INSERT_KEY, (*key.columns, hashed)).rowcount:
         raise duplicate_name_error(key.name)
+    base.execute(_INSERT_SECRET, (hashed, key.id))
     if caps:
         set_caps(base, now, key_scope(key.id), caps)
 
 
 def revoke(base: sqlite3.Connection, now: float, name: str) -> ApiKey:
     return _update_key(base, name, "revoked", now)
+
+
+def rotate(base: sqlite3.Connection, now: float, name: str, hashed: str, overlap: float) -> ApiKey:
+    key = _update_key(base, name, "revoked", None)
+    base.execute(_END_SECRETS, (now + overlap, key.id)).fetchall()
+    base.execute("DELETE FROM secrets WHERE expires <= ?", (now,))
+    base.execute(_INSERT_SECRET, (hashed, key.id))
+    return key
 
 
 def set_rules(base: sqlite3.Connection, _: float, name: str, rules: KeyRules) -> ApiKey:
