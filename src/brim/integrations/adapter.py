@@ -83,6 +83,11 @@ class RunHistory(Generic[T]):
         self._sent = list(sent)
 
 
+def describe_call(id: str, name: str, arguments: object) -> dict[str, object]:
+    """Return the call of a tool in the chat shape."""
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def describe_tool(name: str, description: str | None, parameters: object) -> dict[str, object]:
     """Return the definition of a tool in the chat shape."""
     function = {"name": name, "description": description or "", "parameters": parameters}

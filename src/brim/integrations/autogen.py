@@ -10,7 +10,7 @@ from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, UserMessage
 from autogen_core.tools import BaseTool
 
-from brim.integrations.adapter import AdapterSettings, MessageFitter
+from brim.integrations.adapter import AdapterSettings, MessageFitter, describe_call
 
 
 class BrimContext(UnboundedChatCompletionContext):  # type: ignore[misc]
@@ -56,22 +56,11 @@ def _read(message: Any) -> list[tuple[dict[str, Any], Any]]:
         ]
     if not isinstance(message, AssistantMessage):
         role = "user" if isinstance(message, UserMessage) else "system"
-        return [
-            (
-                {"role": role, "content": content if isinstance(content, str) else str(content)},
-                message,
-            )
-        ]
+        text = content if isinstance(content, str) else str(content)
+        return [({"role": role, "content": text}, message)]
     if isinstance(content, str):
         return [({"role": "assistant", "content": content}, message)]
-    calls = [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
-        for call in content
-    ]
+    calls = [describe_call(call.id, call.name, call.arguments) for call in content]
     return [({"role": "assistant", "content": message.thought, "tool_calls": calls}, message)]
 
 

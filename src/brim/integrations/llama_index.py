@@ -10,7 +10,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.memory import BaseMemory
 from llama_index.core.tools import BaseTool
 
-from brim.integrations.adapter import AdapterSettings, MessageFitter, map_back
+from brim.integrations.adapter import AdapterSettings, MessageFitter, describe_call, map_back
 
 
 class BrimMemory(BaseMemory):  # type: ignore[misc]
@@ -62,10 +62,7 @@ def _read(message: ChatMessage) -> dict[str, Any]:
     body = {"role": message.role.value, "content": message.content}
     calls: list[Any] = list(message.additional_kwargs.get("tool_calls") or ())
     calls += [
-        {
-            "id": block.tool_call_id,
-            "function": {"name": block.tool_name, "arguments": block.tool_kwargs},
-        }
+        describe_call(block.tool_call_id or "", block.tool_name, block.tool_kwargs)
         for block in message.blocks
         if isinstance(block, ToolCallBlock)
     ]

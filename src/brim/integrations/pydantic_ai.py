@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Unpack
+from itertools import groupby, zip_longest
+from typing import Any, Unpack
 
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
@@ -12,25 +13,18 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
-    RetryPromptPart,
-    SystemPromptPart,
     TextPart,
-    ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestContext
 
-from brim.fitting.plan import Request
-from brim.integrations.adapter import AdapterSettings, MessageFitter, describe_tool
+from brim.fitting.plan import OutgoingMessage
+from brim.integrations.adapter import AdapterSettings, MessageFitter, describe_call, describe_tool
 
-
-class _Turn(NamedTuple):
-    """A turn of the chat shape, and the message and the part that it comes from."""
-
-    body: dict[str, Any]
-    message: int
-    part: int | None = None
-    """None for a response, which is one turn with all its parts."""
+Place = tuple[int, int]
+"""The index of a message and of a part in it: a request is several turns, a response is one."""
+SYSTEM, NOTE = (-1, 0), (-2, 0)
+"""The places of instructions, which are no messages, and of notes."""
 
 
 class BrimCapability(AbstractCapability[Any]):
@@ -43,106 +37,96 @@ class BrimCapability(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         messages, parameters = request_context.messages, request_context.model_request_parameters
-        parts = parameters.instruction_parts or ()
-        head = [{"role": "system", "content": part.content} for part in parts]
-        turns = list(_read(messages))
-        fitted = self._fitter.fit(
-            [*head, *(turn.body for turn in turns)],
-            request_context.model.model_name,
-            [
-                describe_tool(tool.name, tool.description, tool.parameters_json_schema)
-                for tool in (*parameters.function_tools, *parameters.output_tools)
-            ],
+        instructions = parameters.instruction_parts or ()
+        turns = [(SYSTEM, {"role": "system", "content": part.content}) for part in instructions]
+        turns += _read(messages)
+        tools = (
+            describe_tool(tool.name, tool.description, tool.parameters_json_schema)
+            for tool in (*parameters.function_tools, *parameters.output_tools)
         )
-        if not fitted.plan.is_trimmed:
-            return request_context
-        return replace(request_context, messages=_write(messages, turns, fitted, len(head)))
+        model = request_context.model.model_name
+        fitted = self._fitter.fit([body for _, body in turns], model, tools)
+        origins = (
+            (out, NOTE if out.origin is None else turns[out.origin][0]) for out in fitted.outgoing
+        )
+        return replace(request_context, messages=[*_write(messages, origins)])
 
 
-def _read(messages: Sequence[ModelMessage]) -> Iterator[_Turn]:
+def _read(messages: Sequence[ModelMessage]) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Yield the turns of messages in the chat shape, each with its place."""
     for index, message in enumerate(messages):
         if isinstance(message, ModelResponse):
-            calls = [
-                {
-                    "id": call.tool_call_id,
-                    "type": "function",
-                    "function": {"name": call.tool_name, "arguments": call.args_as_json_str()},
-                }
-                for call in message.tool_calls
-            ]
-            turn: dict[str, Any] = {"role": "assistant", "content": message.text}
-            if thinking := message.thinking:
-                turn["reasoning_content"] = thinking
-            yield _Turn({**turn, "tool_calls": calls} if calls else turn, index)
-            continue
-        for place, part in enumerate(message.parts):
-            yield _Turn(_read_part(part), index, place)
+            yield (index, 0), _read_response(message)
+        else:
+            for number, part in enumerate(message.parts):
+                yield (index, number), _read_part(part)
+
+
+def _read_response(message: ModelResponse) -> dict[str, Any]:
+    calls = [
+        describe_call(call.tool_call_id, call.tool_name, call.args_as_json_str())
+        for call in message.tool_calls
+    ]
+    turn = {"role": "assistant", "content": message.text, "tool_calls": calls}
+    return {**turn, "reasoning_content": message.thinking}
 
 
 def _read_part(part: Any) -> dict[str, Any]:
-    match part:
-        case SystemPromptPart():
-            return {"role": "system", "content": part.content}
-        case ToolReturnPart():
-            text = part.model_response_str()
-            return {"role": "tool", "tool_call_id": part.tool_call_id, "content": text}
-        case RetryPromptPart(tool_name=str()):
-            text = part.model_response()
-            return {"role": "tool", "tool_call_id": part.tool_call_id, "content": text}
-        case RetryPromptPart():
-            return {"role": "user", "content": part.model_response()}
-        case _:
-            given = part.content
-            parts = [given] if isinstance(given, str) else given
-            texts = [item for item in parts if isinstance(item, str)]
-            media = [{"type": "image_url"} for item in parts if not isinstance(item, str)]
-            content = [*({"type": "text", "text": text} for text in texts), *media]
-            return {"role": "user", "content": content if media else "\n".join(texts)}
+    """Return the turn of a part, by its fields: new releases add kinds of parts."""
+    read = getattr(part, "model_response_str", None) or getattr(part, "model_response", None)
+    content = read() if read else getattr(part, "content", "")
+    if getattr(part, "tool_name", None):
+        return {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
+    if not read and not isinstance(part, UserPromptPart):
+        return {"role": "system", "content": str(content)}
+    is_text = isinstance(content, str)
+    return {"role": "user", "content": content if is_text else [*map(_read_content, content)]}
+
+
+def _read_content(item: Any) -> dict[str, Any]:
+    text = item if isinstance(item, str) else getattr(item, "content", None)
+    return {"type": "image_url"} if text is None else {"type": "text", "text": text}
 
 
 def _write(
-    messages: Sequence[ModelMessage], turns: Sequence[_Turn], fitted: Request, head: int
-) -> list[ModelMessage]:
-    """Return the messages of what is sent; those without a change are the same objects."""
-    out: list[ModelMessage] = []
-    kept: dict[int, list[Any]] = {}
-    for origin, body, changed in fitted.outgoing:
-        if origin is None:
-            note = body["content"]
-            is_user = body["role"] == "user"
-            out.append(
-                ModelRequest([UserPromptPart(note)]) if is_user else ModelResponse([TextPart(note)])
-            )
-        elif origin >= head:
-            _, number, place = turns[origin - head]
-            message = messages[number]
-            if place is not None:
-                part = message.parts[place]
-                part = replace(part, content=body["content"]) if changed else part
-                if number in kept:
-                    kept[number].append(part)
-                    continue
-                kept[number] = [part]
-            elif changed:
-                message = _change_response(message, body)
-            out.append(message)
-    parts = {id(messages[number]): own for number, own in kept.items()}
-    return [_keep_parts(message, parts.get(id(message))) for message in out]
+    messages: Sequence[ModelMessage], outgoing: Iterator[tuple[OutgoingMessage, Place]]
+) -> Iterator[ModelMessage]:
+    """Yield the messages of what is sent; those without a change are the same objects."""
+    for index, group in groupby(outgoing, lambda pair: pair[1][0]):
+        turns = list(group)
+        if index == NOTE[0]:
+            yield from (_create(out.message) for out, _ in turns)
+        elif index >= 0:
+            yield _change(messages[index], turns)
 
 
-def _keep_parts(message: Any, parts: list[Any] | None) -> Any:
-    if parts is None or (
-        len(parts) == len(message.parts)
-        and all(one is other for one, other in zip(parts, message.parts, strict=True))
-    ):
-        return message
-    return replace(message, parts=parts)
+def _create(body: dict[str, Any]) -> ModelMessage:
+    text, is_user = body["content"], body["role"] == "user"
+    return ModelRequest([UserPromptPart(text)]) if is_user else ModelResponse([TextPart(text)])
 
 
-def _change_response(message: Any, body: dict[str, Any]) -> Any:
-    """Return a response with other text: that of a note, without thinking if it was dropped."""
-    keeps = "reasoning_content" in body
-    parts = [part for part in message.parts if keeps or part.part_kind != "thinking"]
-    others = [part for part in parts if not isinstance(part, TextPart)]
+def _change(message: Any, turns: Sequence[tuple[OutgoingMessage, Place]]) -> ModelMessage:
+    is_changed = any(out.changed for out, _ in turns)
+    if isinstance(message, ModelResponse):
+        parts = _change_response(message, turns[0][0].message)
+    else:
+        is_changed = is_changed or len(turns) < len(message.parts)
+        parts = [_change_part(message.parts[number], out) for out, (_, number) in turns]
+    return replace(message, parts=parts) if is_changed else message
+
+
+def _change_part(part: Any, out: OutgoingMessage) -> Any:
+    if not out.changed:
+        return part
+    content = out.message["content"]
+    if isinstance(content, list):
+        content = [new.get("text", old) for old, new in zip_longest(part.content, content)]
+    return replace(part, content=content)
+
+
+def _change_response(message: ModelResponse, body: dict[str, Any]) -> list[Any]:
+    """Return the parts with other text: that of a note, without thinking if it was dropped."""
+    thinking = [part for part in message.parts if part.part_kind == "thinking"]
+    others = [part for part in message.parts if part.part_kind not in ("thinking", "text")]
     text = [TextPart(body["content"])] if body["content"] else []
-    return replace(message, parts=[*others[:0], *text, *others])
+    return [*(thinking if "reasoning_content" in body else ()), *text, *others]
