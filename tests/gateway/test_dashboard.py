@@ -15,7 +15,7 @@ import pytest
 from brim.gateway import dashboard
 from brim.gateway.accounts.reservations import GroupBy
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
-from brim.gateway.dashboard import MAX_ROWS, SpendingCache
+from brim.gateway.spending_views import GROUPINGS, MAX_ROWS, SpendingCache
 from brim.models.pricing import SpendingRow
 from brim.testing import ScriptedServer
 from brim.wire.formats import CHAT as CHAT_FORM
@@ -185,7 +185,7 @@ def test_a_slow_ledger_is_read_once_for_concurrent_dashboards() -> None:
         await store.close()
         return store.read
 
-    assert asyncio.run(looked()) == 2 * len(dashboard.GROUPINGS)
+    assert asyncio.run(looked()) == 2 * len(GROUPINGS)
 
 
 # Models

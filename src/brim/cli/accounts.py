@@ -152,18 +152,6 @@ class AccountSnapshot:
         return kind == "project" and all(key.project != name for key in self.active)
 
 
-def parse_caps(texts: Iterable[str]) -> tuple[Cap, ...]:
-    """Return caps from text; raise InputError for two caps of the same kind."""
-    caps: dict[tuple[str, str], Cap] = {}
-    for cap in map(Cap.parse, texts):
-        if (other := caps.get((cap.unit, cap.period))) is not None:
-            raise InputError(
-                f"{other} and {cap} have the same unit and period. Give only one of them."
-            )
-        caps[cap.unit, cap.period] = cap
-    return tuple(caps.values())
-
-
 def format_caps(usages: Iterable[CapUsage]) -> str:
     """Return the caps as text, with how much of them is used."""
     texts = []

@@ -112,8 +112,8 @@ def add(
     brim keys add guest --cap 5 --expires 7d --model 'gpt-4o*'
     brim keys add boss --operator
     """
-    from brim.cli.accounts import edit_as_local_user, locate_store, parse_caps
-    from brim.gateway.accounts.caps import key_scope
+    from brim.cli.accounts import edit_as_local_user, locate_store
+    from brim.gateway.accounts.caps import key_scope, parse_caps
     from brim.gateway.accounts.keys import NO_RULES, create_key, hash_secret
     from brim.gateway.accounts.store import CapUsage
 
@@ -345,12 +345,8 @@ def cap(
     brim keys cap --all-keys 1000/month
     brim keys cap alice --none
     """
-    from brim.cli.accounts import (
-        AccountSnapshot,
-        edit_as_local_user,
-        locate_store,
-        parse_caps,
-    )
+    from brim.cli.accounts import AccountSnapshot, edit_as_local_user, locate_store
+    from brim.gateway.accounts.caps import parse_caps
 
     find_scope, given = _parse_scope(words, project, all_keys)
     if lift and (given or find_scope is None):

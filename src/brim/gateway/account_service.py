@@ -171,12 +171,13 @@ class AccountService:
         Raise `AccountStoreUnavailableError` while the store is unavailable.
         """
         try:
-            return await self._open_store().access(secret_hash)
+            return await self.open_store().access(secret_hash)
         except AccountStoreError as error:
             self._set_unavailable(error)
             raise AccountStoreUnavailableError(str(error)) from None
 
-    def _open_store(self) -> AccountStore:
+    def open_store(self) -> AccountStore:
+        """Return the store. Raise `AccountStoreUnavailableError` if it is not open yet."""
         if not self._is_open:
             raise AccountStoreUnavailableError("The account store is not open yet.")
         return self.store
@@ -191,7 +192,7 @@ class AccountService:
         the store has it.
         """
         try:
-            rejection = await self._open_store().reserve(reservation, self._lease)
+            rejection = await self.open_store().reserve(reservation, self._lease)
             if rejection is not None:
                 await self._retry_reserve(reservation, rejection)
         except AccountStoreError as error:
@@ -274,7 +275,7 @@ class AccountService:
     async def _settle_batch(self, size: int) -> None:
         batch, self._unsettled = self._unsettled[:size], self._unsettled[size:]
         try:
-            await self._open_store().settle(batch)
+            await self.open_store().settle(batch)
         except (AccountStoreError, asyncio.CancelledError):
             self._unsettled[:0] = batch  # settling twice is safe: each counts once
             raise

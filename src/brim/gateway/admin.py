@@ -19,12 +19,13 @@ from starlette.routing import Route
 from brim.errors import BrimError
 from brim.fitting.profile import ModelProfile
 from brim.gateway import bodies, dashboard, errors, headers, metrics
+from brim.gateway.account_admin import ANONYMOUS, AccountAdmin
 from brim.gateway.bodies import PATHS, check_conversation
-from brim.gateway.dashboard import json_response, parse_number
 from brim.gateway.errors import GatewayError
 from brim.gateway.gateway import Gateway
 from brim.gateway.headers import ClientHeaders
-from brim.gateway.routes import ModelRoutes
+from brim.gateway.responses import json_response, parse_number
+from brim.gateway.spending_views import SpendingViews
 from brim.gateway.upstreams import Upstream, is_pattern
 from brim.models import catalog
 from brim.models.pricing import MILLION
@@ -47,9 +48,9 @@ class AdminRoutes:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._services = services = gateway.services
-        self._model_list = ModelList(services.routes)
-        self._dashboard = dashboard.Dashboard(services.accounts, services.routes)
+        self._model_list = ModelList(gateway)
+        self._accounts = AccountAdmin(gateway)
+        self._spending = SpendingViews(gateway)
 
     def app(self) -> Starlette:
         versioned: list[tuple[str, str, View]] = [
@@ -63,8 +64,9 @@ class AdminRoutes:
             *versioned,  # some clients omit the version
             ("GET", "/", dashboard.send_asset),
             ("GET", dashboard.ASSETS + "{name}", dashboard.send_asset),
-            ("GET", "/brim/spending", self._dashboard.spending),
-            ("GET", "/brim/routes", self._dashboard.routes),
+            ("GET", "/brim/spending", self._spending.spending),
+            ("GET", "/brim/routes", self._spending.routes),
+            *self._accounts.views,
             ("GET", "/brim/requests", self.requests),
             ("GET", "/brim/requests/{id}", self.request),
             ("GET", "/metrics", self.metrics),
@@ -92,14 +94,17 @@ class AdminRoutes:
         view, is_operator_path = route.endpoint, route.path.startswith(OPERATOR_PATHS)
 
         async def protected(request: Request) -> Response:
-            services, client = self._services, headers.read_headers(request.headers.raw)
+            services = self._gateway.services
+            client = headers.read_headers(request.headers.raw)
             if is_operator_path:
                 services.limits.check_site(client)
             if not services.accounts.requires_keys:
                 if is_operator_path:
                     services.limits.check_host(client)
+                    request.state.actor = ANONYMOUS
             elif is_operator_path:
-                await services.authenticator.authenticate_operator(client)
+                access = await services.authenticator.authenticate_operator(client)
+                request.state.actor = f"key:{access.key.name}"
             else:
                 await services.authenticator.authenticate_client(client)
             response: Response = await view(request)
@@ -136,15 +141,16 @@ class AdminRoutes:
         return json_response(self._describe_model(request, wanted, upstream))
 
     def _describe_model(self, request: Request, name: str, upstream: Upstream) -> dict[str, Any]:
-        profile = self._services.routes.profile_of(upstream, name)
+        profile = self._gateway.services.routes.profile_of(upstream, name)
         return _model_to_dict(
             name, upstream.name, profile, is_anthropic=_is_anthropic_client(request)
         )
 
     async def _list_models(self, request: Request) -> list[tuple[str, Upstream]]:
         client = headers.read_headers(request.headers.raw)
-        self._services.limits.check_origin(client)
-        requires_keys = self._services.accounts.requires_keys
+        services = self._gateway.services
+        services.limits.check_origin(client)
+        requires_keys = services.accounts.requires_keys
         return await self._model_list.models(None if requires_keys else client)
 
     # Token counts
@@ -156,7 +162,8 @@ class AdminRoutes:
 
     async def _count(self, request: Request, format: BodyFormat) -> tuple[int, str]:
         """Return the tokens of a body, counted by its server if possible, else by brim."""
-        services, client = self._services, headers.read_headers(request.headers.raw)
+        services = self._gateway.services
+        client = headers.read_headers(request.headers.raw)
         services.limits.check_room(len(services.running))
         services.limits.check_origin(client)
         raw = await services.limits.read_body(client, request.receive)
@@ -209,7 +216,7 @@ class AdminRoutes:
         state = "ready"
         if self._gateway.is_stopping:
             state = "stopping"
-        elif self._services.accounts.is_unavailable:
+        elif self._gateway.services.accounts.is_unavailable:
             state = "account store unavailable"
         content = {"status": state, "running": len(self._gateway.running)}
         return json_response(content, status=200 if state == "ready" else 503)
@@ -256,8 +263,8 @@ async def _send_not_found(request: Request, error: Exception) -> Response:
 class ModelList:
     """The models of all upstreams, requested from the upstreams and cached."""
 
-    def __init__(self, routes: ModelRoutes) -> None:
-        self._routes = routes
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._cache: dict[str, tuple[float, list[str]]] = {}
 
     async def models(self, client: ClientHeaders | None) -> list[tuple[str, Upstream]]:
@@ -265,12 +272,13 @@ class ModelList:
 
         `client` are its headers, if it may have its own key of an upstream.
         """
-        upstreams = self._routes.upstreams
+        routes = self._gateway.services.routes
+        upstreams = routes.upstreams
         lists = await asyncio.gather(*(self._list(upstream, client) for upstream in upstreams))
         found: dict[str, Upstream] = {}
         for upstream, names in zip(upstreams, lists, strict=True):
             for name in names:
-                if upstream in self._routes.find_upstreams(name):
+                if upstream in routes.find_upstreams(name):
                     found.setdefault(name, upstream)
         return sorted(found.items())
 

@@ -46,11 +46,13 @@ class Authenticator:
             raise GatewayError(403, "operator_key", message)
         return access
 
-    async def authenticate_operator(self, headers: ClientHeaders) -> None:
-        """Raise `GatewayError` if the request does not have an operator key."""
-        if not (await self._authenticate(headers, refresh=True)).key.is_operator:
+    async def authenticate_operator(self, headers: ClientHeaders) -> Access:
+        """Return the operator's key. Raise `GatewayError` if the request does not have one."""
+        access = await self._authenticate(headers, refresh=True)
+        if not access.key.is_operator:
             message = "This path needs an operator key. Create one: `brim keys add NAME --operator`"
             raise GatewayError(403, "operator_key_required", message)
+        return access
 
     async def _authenticate(self, headers: ClientHeaders, *, refresh: bool) -> Access:
         secret = find_secret(headers)

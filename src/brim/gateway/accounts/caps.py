@@ -89,6 +89,18 @@ class Cap:
         return amount if self.period == "total" else f"{amount}/{self.period}"
 
 
+def parse_caps(texts: Iterable[str]) -> tuple[Cap, ...]:
+    """Return caps from text; raise InputError for two caps of the same kind."""
+    caps: dict[tuple[str, str], Cap] = {}
+    for cap in map(Cap.parse, texts):
+        if (other := caps.get((cap.unit, cap.period))) is not None:
+            raise InputError(
+                f"{other} and {cap} have the same unit and period. Give only one of them."
+            )
+        caps[cap.unit, cap.period] = cap
+    return tuple(caps.values())
+
+
 def _parse_number(digits: str, text: str) -> Decimal:
     """Parse a number with commas between thousands; reject a decimal comma, as in 1,5."""
     if not _NUMBER.fullmatch(digits):
