@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 
-from benchmarks import environment, report
+from benchmarks import affinity, environment, report
 from benchmarks import gateway_subjects as subjects
 from benchmarks.gateway_bodies import Ask
 from benchmarks.gateway_load import EVENTS, STALL, Order, Outcome, outcome_from
@@ -305,6 +305,7 @@ def tables(options: Options) -> Iterator[Table]:
             bench = Bench(load, [relay, *stores], size)
             bench.warm_up()
             yield caps(bench)
+        yield from affinity.tables(options)
         yield memory(load, upstream, size)
 
 

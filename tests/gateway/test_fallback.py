@@ -43,7 +43,7 @@ def config(first: str, second: str, **settings: Any) -> Config:
     return Config(
         upstreams={
             "first": UpstreamConfig(
-                first, FORMATS, models=("large",), window=LARGE, reply=20, fallback="small"
+                first, FORMATS, models=("large",), window=LARGE, reply=20, fallback=("small",)
             ),
             "second": UpstreamConfig(endpoint=second, **given),
         }

@@ -220,7 +220,7 @@ def test_no_upstream_gets_a_gateway_key(anna: str) -> None:
         ScriptedServer("Hello.", window=400, counts_tokens=True) as second,
     ):
         upstreams = {
-            "first": UpstreamConfig(first.url, models=("one",), fallback="two", **given),  # type: ignore[arg-type]
+            "first": UpstreamConfig(first.url, models=("one",), fallback=("two",), **given),  # type: ignore[arg-type]
             "second": UpstreamConfig(second.url, models=("two", "s*"), key_env="KEY", **given),  # type: ignore[arg-type]
         }
         config = with_gateway(Config(upstreams=upstreams), passthrough_paths=("/v1/responses/x",))

@@ -7,9 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from brim.config import Config
 from brim.gateway import bodies
@@ -17,7 +15,8 @@ from brim.gateway.metrics import BUCKETS, MAX_MODELS, Metrics, render
 from brim.gateway.records import RequestRecord
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, ScriptedServer, TextReply
-from tests.support.gateway.process import Running, config_of, run_gateway
+from tests.support.gateway.metrics import Numbers, read_metrics
+from tests.support.gateway.process import config_of, run_gateway
 from tests.support.gateway.requests import CHAT, PATHS, ask, begin_stream, get_record
 
 TURNS = [f"turn {place}: " + "some words that take room " * 20 for place in range(41)]
@@ -25,32 +24,6 @@ DRY_RUN = {"brim-fitting": "dry-run"}
 ROUTE = {"upstream": "upstream-1", "model": "scripted"}
 
 each_format = pytest.mark.parametrize("path", PATHS)
-
-
-class Numbers:
-    """A scrape, with values by name and labels."""
-
-    def __init__(self, written: str) -> None:
-        self.families = list(text_string_to_metric_families(written))
-        self._samples = [sample for family in self.families for sample in family.samples]
-
-    def __call__(self, name: str, **labels: str) -> float:
-        """Return the sum of all samples with these labels."""
-        found = (
-            sample.value
-            for sample in self._samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
-        return sum(found)
-
-    def labels(self, name: str, label: str) -> set[str]:
-        return {sample.labels[label] for sample in self._samples if sample.name == name}
-
-
-def read(server: Running) -> Numbers:
-    answer = httpx.get(f"{server.url}/metrics").raise_for_status()
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    return Numbers(answer.text)
 
 
 def of(metrics: Metrics) -> Numbers:
@@ -78,7 +51,7 @@ def test_metrics_match_the_record_of_a_request(path: str) -> None:
         run_gateway(config_of(provider.url, window=3_000, price=price)) as server,
     ):
         request = get_record(server, ask(server, path, *TURNS))
-        numbers = read(server)
+        numbers = read_metrics(server)
         ended = {"format": bodies.PATHS[path].name, "status": "2xx", "end": "completed"}
         assert numbers("brim_requests_total", **ROUTE, **ended) == 1
         assert numbers("brim_tokens_before_total", **ROUTE) == request["tokens_before"]
@@ -102,7 +75,7 @@ def test_requests_are_summed() -> None:
         for path in PATHS:
             for _ in range(3):
                 ask(server, path, "hi")
-        numbers = read(server)
+        numbers = read_metrics(server)
         assert numbers("brim_requests_total") == 9
         assert numbers("brim_requests_total", format="responses") == 3
         assert numbers("brim_unknown_cost_requests_total") == 9
@@ -129,8 +102,8 @@ def test_running_requests_are_counted() -> None:
         run_gateway(config_of(provider.url)) as server,
     ):
         with begin_stream(server, CHAT, goes_on):
-            assert read(server)("brim_running_requests") == 1
-        assert read(server)("brim_running_requests") == 0
+            assert read_metrics(server)("brim_running_requests") == 1
+        assert read_metrics(server)("brim_running_requests") == 0
 
 
 @each_format
@@ -141,7 +114,7 @@ def test_errors_are_counted_by_code(path: str) -> None:
             ask(server, path, "hi", model="unheard-of")
             ask(server, path, "a word " * 2_000)
             ask(server, path, "hi")
-            numbers = read(server)
+            numbers = read_metrics(server)
     form = bodies.PATHS[path].name
     assert numbers("brim_errors_total", code="model_not_found", upstream="none") == 1
     assert numbers("brim_errors_total", code="context_length_exceeded") == 1
@@ -155,7 +128,7 @@ def test_a_context_length_error_is_counted_and_its_window_exported() -> None:
         run_gateway(config_of(provider.url, window=4_000, reply=100)) as server,
     ):
         assert ask(server, CHAT, *TURNS, max_tokens=100).status_code == 200
-        numbers = read(server)
+        numbers = read_metrics(server)
         assert numbers("brim_resends_total", **ROUTE) == 1
         source = "a context-length error"
         assert numbers("brim_window_tokens", source=source, **ROUTE) == 1_000
@@ -166,12 +139,12 @@ def test_a_fallback_model_is_counted_under_its_own_name() -> None:
     with ScriptedServer(ErrorReply(503)) as broken, ScriptedServer("Hello.") as well:
         first, second = config_of(broken.url, well.url).upstreams.values()
         upstreams = {
-            "first": replace(first, models=("gpt-4o",), fallback="spare"),
+            "first": replace(first, models=("gpt-4o",), fallback=("spare",)),
             "second": replace(second, models=("spare",)),
         }
         with run_gateway(Config(upstreams=upstreams)) as server:
             assert ask(server, CHAT, "hi", model="gpt-4o").status_code == 200
-            numbers = read(server)
+            numbers = read_metrics(server)
     stood_in = {"upstream": "second", "model": "spare"}
     assert numbers("brim_fallbacks_total", **stood_in) == 1
     assert numbers("brim_requests_total", status="2xx", **stood_in) == 1
@@ -187,7 +160,7 @@ def test_an_unanswered_model_is_counted_as_other() -> None:
         for place in range(5):
             ask(server, CHAT, "hi", model=f"made-up-{place}")
             ask(server, CHAT, "hi", model=f"shown-{place}", headers=DRY_RUN)
-        numbers = read(server)
+        numbers = read_metrics(server)
     assert numbers.labels("brim_requests_total", "model") == {"other"}
     assert numbers("brim_requests_total", model="other") == 10
 
@@ -199,7 +172,7 @@ def test_a_configured_model_is_always_counted_by_name() -> None:
     ):
         for model in ("ours", "gpt-made-up"):
             ask(server, CHAT, "hi", model=model)
-        numbers = read(server)
+        numbers = read_metrics(server)
     assert numbers.labels("brim_requests_total", "model") == {"ours", "other"}
 
 
@@ -223,7 +196,7 @@ def test_the_number_of_models_is_bounded() -> None:
 def test_every_model_name_is_escaped(model: str) -> None:
     with ScriptedServer("Hello.") as provider, run_gateway(config_of(provider.url)) as server:
         assert ask(server, CHAT, "hi", model=model).status_code == 200
-        (label,) = read(server).labels("brim_requests_total", "model")
+        (label,) = read_metrics(server).labels("brim_requests_total", "model")
         assert label.isprintable()
         assert label == (model if model.isprintable() else ascii(model)[1:-1])
 
@@ -234,7 +207,7 @@ def test_every_model_name_is_escaped(model: str) -> None:
 def test_every_metric_has_a_help_text() -> None:
     with ScriptedServer("Hello.") as provider, run_gateway(config_of(provider.url)) as server:
         ask(server, CHAT, "hi")
-        families = {family.name: family for family in read(server).families}
+        families = {family.name: family for family in read_metrics(server).families}
     own = [family for name, family in families.items() if name.startswith("brim_")]
     assert len(own) > 15
     assert all(family.documentation.endswith(".") for family in own)
@@ -247,5 +220,5 @@ def test_gateways_in_one_process_have_separate_metrics() -> None:
         config = config_of(provider.url)
         with run_gateway(config) as one, run_gateway(config) as other:
             ask(one, CHAT, "hi")
-            assert read(one)("brim_requests_total") == 1
-            assert read(other)("brim_requests_total") == 0
+            assert read_metrics(one)("brim_requests_total") == 1
+            assert read_metrics(other)("brim_requests_total") == 0

@@ -28,12 +28,15 @@ from brim.config.load import (
     state_folder,
 )
 from brim.config.schema import (
+    TEMPORARY_PROBLEMS,
+    UPSTREAM_PROBLEMS,
     Config,
     GatewayConfig,
     McpConfig,
     ModelConfig,
     RoutingConfig,
     UpstreamConfig,
+    UpstreamProblem,
 )
 from brim.config.sources import check_file, redact
 from brim.config.toml_text import (
@@ -45,6 +48,8 @@ from brim.config.toml_text import (
 __all__ = [
     "DEFAULT",
     "OVERLAY",
+    "TEMPORARY_PROBLEMS",
+    "UPSTREAM_PROBLEMS",
     "Config",
     "ConfigFile",
     "GatewayConfig",
@@ -54,6 +59,7 @@ __all__ = [
     "RoutingConfig",
     "Trust",
     "UpstreamConfig",
+    "UpstreamProblem",
     "check_file",
     "digest",
     "discover",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from functools import cache
@@ -17,6 +17,7 @@ from brim.config.value_types import (
     PLAIN,
     EndpointUrl,
     Formats,
+    Names,
     NonNegativeInt,
     PathList,
     Pattern,
@@ -34,6 +35,7 @@ from brim.config.value_types import (
     TextList,
     Url,
     VariableName,
+    Weight,
     one_of,
 )
 from brim.fitting.policies import RollingSettings
@@ -196,6 +198,15 @@ class ShellConfig:
     keep_days: NonNegativeInt = 90
 
 
+UpstreamProblem = Literal[
+    "unreachable", "timeout", "rate_limit", "server_error", "access", "context_length"
+]
+"""Why an upstream did not answer a request."""
+UPSTREAM_PROBLEMS: Final[tuple[UpstreamProblem, ...]] = get_args(UpstreamProblem)
+TEMPORARY_PROBLEMS: Final = UPSTREAM_PROBLEMS[:4]
+"""Problems for which `fallback` applies; the others need a chain of their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpstreamConfig:
     """A server that the gateway sends requests to."""
@@ -203,6 +214,8 @@ class UpstreamConfig:
     endpoint: EndpointUrl = ""
     format: Formats = ()
     models: TextList = ()
+    names: Mapping[str, str] = field(default_factory=_empty_mapping)
+    weight: Weight = 1.0
     key_env: VariableName | None = None
     headers: Mapping[str, Secret] = field(default_factory=_empty_mapping)
     timeout: Seconds = 600.0
@@ -212,7 +225,8 @@ class UpstreamConfig:
     policy: PolicyOrOff | None = None
     template: Template | None = None
     count: ServerCount | None = None
-    fallback: str | None = None
+    fallback: Names = ()
+    fallback_by_error: Mapping[str, Names] = field(default_factory=_empty_mapping)
     cache_marks: bool = False
     stream_usage: bool = True
 
@@ -222,8 +236,17 @@ class UpstreamConfig:
         return self.format or HOST_FORMATS.get(urlsplit(self.endpoint).hostname or "", ("openai",))
 
     def find_problem(self) -> str | None:
-        """Return what is missing, or None."""
+        """Return what is missing or unknown, or None."""
+        unknown = ", ".join(self.fallback_by_error.keys() - set(UPSTREAM_PROBLEMS))
+        if unknown:
+            known = ", ".join(UPSTREAM_PROBLEMS)
+            return f"has an unknown error in fallback_by_error: {unknown}; use {known}"
         return None if self.endpoint else "needs an endpoint"
+
+    def fallbacks_for(self, problem: UpstreamProblem) -> Sequence[str]:
+        """Return the models to try after a problem, in this order."""
+        default = self.fallback if problem in TEMPORARY_PROBLEMS else ()
+        return self.fallback_by_error.get(problem, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +265,8 @@ class GatewayConfig:
     drain_seconds: NonNegativeInt = 0
     keep_requests: NonNegativeInt = 1_000
     conversations: NonNegativeInt = 500
+    aliases: Mapping[str, str] = field(default_factory=_empty_mapping)
+    affinity: bool = True
     origins: TextList = ()
     passthrough_paths: PathList = ()
     allowed_fields: TextList = ()

@@ -69,6 +69,14 @@ def _is_list_of_texts(value: object) -> bool:
 _read_texts: Reader[tuple[str, ...]] = _reader("a list of strings", _is_list_of_texts, tuple)
 
 
+def _read_names(value: object) -> tuple[str, ...]:
+    """Return one or more names as a tuple."""
+    names = _read_texts([value] if isinstance(value, str) else value)
+    if not all(map(str.strip, names)):
+        raise InputError(f"one or more names, not {abbreviate(value)}")
+    return names
+
+
 def _read_formats(value: object) -> tuple[str, ...]:
     """Return one or more formats as a tuple."""
     given = [value] if isinstance(value, str) else value
@@ -152,6 +160,10 @@ Share = Annotated[
     float, _reader("a share between 0 and 1", lambda value: 0 < _to_float(value) < 1, _to_float)
 ]
 TextList = Annotated[tuple[str, ...], _read_texts]
+Names = Annotated[tuple[str, ...], _read_names]
+Weight = Annotated[
+    float, _reader("a number of at least 0", lambda value: _to_float(value) >= 0, _to_float)
+]
 Secret = Annotated[str, _read_secret]
 VariableName = Annotated[str, _read_variable_name]
 Url = Annotated[str, _read_url]

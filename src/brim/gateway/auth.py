@@ -86,12 +86,12 @@ class Authenticator:
         return access
 
 
-def check_model(access: Access, model: object) -> None:
-    """Raise `GatewayError` if a key is limited to other models."""
+def check_model(access: Access, *names: object) -> None:
+    """Raise `GatewayError` if a key is limited to other models; an alias is a second name."""
     allowed = access.key.rules.models
-    name = model if isinstance(model, str) else ""
-    if allowed and not any(fnmatchcase(name, pattern) for pattern in allowed):
-        raise errors.model_not_allowed_error(name, allowed)
+    given = [name if isinstance(name, str) else "" for name in names]
+    if allowed and not any(fnmatchcase(name, pattern) for name in given for pattern in allowed):
+        raise errors.model_not_allowed_error(given[0], allowed)
 
 
 def find_secret(headers: ClientHeaders) -> str | None:

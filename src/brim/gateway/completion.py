@@ -15,12 +15,14 @@ from typing import Any, Final
 from brim.errors import ProviderError
 from brim.fitting import feedback
 from brim.gateway import bodies, errors, headers
+from brim.gateway.accounts.keys import Access
 from brim.gateway.accounts.reservations import Settlement
 from brim.gateway.auth import check_model
 from brim.gateway.billing import ChargeStatus, RequestBilling
 from brim.gateway.bodies import check_conversation, detect_format
+from brim.gateway.exchange import FIRST_ERROR_STATUS, Exchange, UpstreamReply
 from brim.gateway.fit_request import ClientRequest
-from brim.gateway.forward import FIRST_ERROR_STATUS, Forwarder, UpstreamReply
+from brim.gateway.forward import Forwarder
 from brim.gateway.handler import JSON, RequestHandler, printable_name
 from brim.gateway.headers import parse_options
 from brim.gateway.limits import LARGE_BODY_BYTES
@@ -55,9 +57,9 @@ class CompletionHandler(RequestHandler):
         status: ChargeStatus = "nothing"
         if self._reply is not None:
             status = self._record_usage(self._reply)
-        elif self._forwarder is not None and self._forwarder.in_flight is not None:
+        elif self._forwarder is not None and self._forwarder.exchange.in_flight is not None:
             # The client did not wait for the reply, but the upstream has the prompt.
-            route, out = self._forwarder.in_flight
+            route, out = self._forwarder.exchange.in_flight
             self.record.is_usage_estimated = True
             self._record_cost(route, Usage(out.plan.size), {})
         return None if self._billing is None else self._billing.settlement(status)
@@ -73,7 +75,7 @@ class CompletionHandler(RequestHandler):
     async def answer(self) -> None:
         forwarder = self._forwarder = await self._read_request()
         self._listen_soon()
-        if forwarder.is_dry_run:
+        if forwarder.exchange.is_dry_run:
             await self._show_plan(forwarder)
         else:
             self._reply = await forwarder.send()
@@ -91,13 +93,22 @@ class CompletionHandler(RequestHandler):
         body = await run(bodies.parse_body, raw) if is_large else bodies.parse_body(raw)
         self.format = detect_format(self.format, body)
         record.format, record.streamed = self.format.name, bodies.is_stream(body)
-        record.model = printable_name(body.get("model"))
-        if access is not None:
-            check_model(access, body.get("model"))
+        self._record_model(body.get("model"), access)
         check_conversation(self.format, body)
         request = ClientRequest(body, raw, self.format)
-        billing, query = self._billing, self._query
-        return Forwarder(services, record, request, options, client_headers, billing, query)
+        exchange = Exchange(
+            services, record, options, client_headers, self._billing, self._query, self.format
+        )
+        return Forwarder(services.routes, record, client_headers, request, exchange)
+
+    def _record_model(self, given: object, access: Access | None) -> None:
+        """Record the model, by its own name. Raise `GatewayError` if the key must not use it."""
+        name = given if isinstance(given, str) else ""
+        model = self.services.routes.resolve(name)
+        self.record.model = printable_name(model)
+        self.record.alias = printable_name(name) if model != name else None
+        if access is not None:
+            check_model(access, name, model)
 
     # Back to the client
 
@@ -148,7 +159,7 @@ class CompletionHandler(RequestHandler):
         """Answer a dry run: what would be sent, and why."""
         record = self.record
         record.dry_run = True
-        out = await forwarder.fit(forwarder.find_route(), forwarder.request)
+        out = await forwarder.fit()
         record.end = "completed"
         shown = {"object": "brim.plan", **record.to_dict(), **record.decisions(), "body": out.body}
         await self._send_whole(

@@ -1,377 +1,164 @@
-"""Forward a client's request: fit it, send it to its upstream, and wait for the reply to begin."""
+"""Forward a client's request: choose its upstream, and another one if that fails."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
+from typing import Final
 
-from brim.errors import BrimError, ContextOverflowError, Overflow, ProviderError
-from brim.fitting.flow import CountJob
-from brim.fitting.plan import get_overflow_plan
-from brim.fitting.policies import OFF
-from brim.gateway import bodies, headers
-from brim.gateway.billing import RequestBilling
+from brim.config import TEMPORARY_PROBLEMS, UpstreamProblem
+from brim.errors import BrimError
+from brim.gateway.affinity import find_conversation, pick_conversation
 from brim.gateway.errors import GatewayError
-from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, RequestFit
-from brim.gateway.handler import Services
-from brim.gateway.headers import ClientHeaders, RequestOptions
-from brim.gateway.limits import LARGE_BODY_BYTES
-from brim.gateway.model_route import ModelRoute, RejectedRequest
+from brim.gateway.exchange import Exchange, ExchangeState, UpstreamReply
+from brim.gateway.failover import RouteOrder, classify_failure, classify_status
+from brim.gateway.fit_request import ClientRequest, FittedRequest
+from brim.gateway.headers import ClientHeaders
+from brim.gateway.model_route import ModelRoute
 from brim.gateway.records import RequestRecord
-from brim.gateway.stream_monitor import StreamOpening, classify_error
-from brim.providers.errors import (
-    choose_fallback,
-    is_server_failure,
-    is_template_rejection,
-    redact_key,
-)
-from brim.providers.http_connection import Response, SendState
-from brim.providers.transport import MAX_ERROR_BYTES, Transport
-from brim.wire.formats import find_reply_limit, min_reply_tokens
-from brim.wire.overflow import parse_overflow
-from brim.wire.reply_parser import find_error_object
+from brim.gateway.routes import ModelRoutes
+from brim.providers.errors import parse_retry_after
 
-T = TypeVar("T")
-Args = TypeVarTuple("Args")
-
-FIRST_ERROR_STATUS: Final = 300
-"""A response with this status or a higher one is not a model's reply."""
-MAX_HOLD_SECONDS: Final = 5.0
-"""The longest time for which a stream is held back to rule out a context-length error."""
+MAX_ATTEMPTS: Final = 6
+"""Routes that one request tries at most."""
+UNUSABLE: Final = "server_error"
+"""The problem of a fallback that this request cannot use: it has no price, or no room in a cap."""
 
 log = logging.getLogger("brim.gateway")
 
 
-class UpstreamReply(NamedTuple):
-    """An upstream's response, as far as it has to be read before it is relayed."""
+@dataclass(slots=True)
+class _Failure:
+    """An attempt that did not lead to an answer."""
 
     route: ModelRoute
-    request: FittedRequest
-    response: Response
-    raw: bytes
-    """The whole body, or the beginning of a stream."""
-    body: Mapping[str, Any] | None = None
-    """The content of a whole body, if it is JSON."""
-    is_stream: bool = False
-    overflow: Overflow | None = None
-    """The context-length error in the response."""
-    is_overloaded: bool = False
-    """Whether a response with a success status says that the upstream cannot answer now."""
+    problem: UpstreamProblem
+    result: UpstreamReply | Exception
+    state: ExchangeState
 
-    @contextmanager
-    def closing_on_error(self) -> Iterator[None]:
-        """Close the response if the block raises."""
-        try:
-            yield
-        except BaseException:
-            self.response.close()
-            raise
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether another upstream may succeed."""
-        if self.overflow is not None:
-            return False
-        status = self.response.status
-        is_error = status >= FIRST_ERROR_STATUS
-        return self.is_overloaded or (is_error and is_server_failure(status, owns_access=False))
-
-    @property
-    def is_template_rejection(self) -> bool:
-        """Whether the chat template rejects the conversation, and its shape can change."""
-        if self.overflow is not None or not self.request.can_adapt:
-            return False
-        return is_template_rejection(self.response.status, self.raw.decode("utf-8", "replace"))
-
-    @property
-    def is_answer(self) -> bool:
-        """Whether the model has answered."""
-        if self.response.status >= FIRST_ERROR_STATUS:
-            return False
-        return self.overflow is None and not self.is_overloaded
+    def close(self) -> None:
+        if isinstance(self.result, UpstreamReply):
+            self.result.response.close()
 
 
 @dataclass(slots=True)
 class Forwarder:
     """Sends one request to an upstream that answers it."""
 
-    _services: Services
+    _routes: ModelRoutes
     _record: RequestRecord
-    request: ClientRequest
-    _options: RequestOptions
     _headers: ClientHeaders
-    _billing: RequestBilling | None
-    _query: str
-    in_flight: tuple[ModelRoute, FittedRequest] | None = None
-    """A request that was sent and not answered yet; it costs even if the client is gone."""
-    _fitted: tuple[ModelRoute, FittedRequest] | None = None
-    """The last request that was fitted."""
+    _request: ClientRequest
+    exchange: Exchange
 
-    @property
-    def is_dry_run(self) -> bool:
-        return self._options.fitting == "dry-run"
-
-    def find_route(self) -> ModelRoute:
-        """Return the route of the requested model."""
-        return self._services.routes.find(self.request.body.get("model"), self.request.format)
+    async def fit(self) -> FittedRequest:
+        """Return what would be sent to the first route."""
+        return await self.exchange.fit(self._find_routes().first(), self._request)
 
     async def send(self) -> UpstreamReply:
-        """Return the reply of the model's upstream or, if that fails, of its fallback."""
-        route = self.find_route()
+        """Return the first answer; if there is none, the failure of the requested model."""
+        order = self._find_routes()
+        route, kept = order.first(), None
         try:
-            first = await self._attempt(route, self.request)
-        except ProviderError:
-            fallback = await self._try_fallback(route)
-            if fallback is None:
-                raise
-            return fallback
-        if not first.is_failure:
-            return first
-        with first.closing_on_error():
-            fallback = await self._try_fallback(route)
-        if fallback is None:
-            return first
-        first.response.close()
-        return fallback
-
-    async def _try_fallback(self, failed: ModelRoute) -> UpstreamReply | None:
-        """Return the fallback's answer; None if it has none, and the first response is relayed."""
-        route = self._fallback_of(failed)
-        if route is None:
-            return None
-        record, fitted = self._record, self._fitted
-        before = record.resent, self.in_flight
-        record.fallback = route.model
-        body = {**self.request.body, "model": route.model}
-        request = self.request._replace(body=body, raw=bodies.serialize(body))
-        with suppress(BrimError, GatewayError):
-            reply = await self._attempt(route, request)
-            if reply.is_answer:
-                return reply
-            reply.response.close()
-        log.warning("fallback failed", extra={"fields": {"id": record.id, "fallback": route.model}})
-        record.fallback, (record.resent, self.in_flight) = None, before
-        if fitted is not None:
-            self._record_plan(*fitted)
-        return None
-
-    def _fallback_of(self, failed: ModelRoute) -> ModelRoute | None:
-        name = choose_fallback(failed.model, failed.upstream.config.fallback)
-        if name is None:
-            return None
-        with suppress(GatewayError):
-            return self._services.routes.find(name, self.request.format)
-        return None
-
-    async def _attempt(self, route: ModelRoute, request: ClientRequest) -> UpstreamReply:
-        """Send a request, and once more, trimmed further, after a context-length error.
-
-        If its template rejects the conversation, it is adapted and sent again too.
-        """
-        out = await self.fit(route, request)
-        await self._reserve(route, out)
-        reply = await self._send_fitted(route, out)
-        if reply.is_template_rejection:
-            reply = await self._adapt(route, request, reply)
-            out = reply.request
-        if reply.overflow is None or not out.can_shrink:
-            return reply
-        with reply.closing_on_error():
-            smaller = await self._shrink(route, request, out, reply.overflow)
-            if smaller is not None:
-                await self._reserve(route, smaller)  # its answer may be longer
-        if smaller is None:
-            return reply
-        reply.response.close()
-        self._record.resent += 1
-        again = await self._send_fitted(route, smaller)
-        if again.overflow is not None:
-            route.record_rejection(smaller, again.overflow)
-        return again
-
-    async def _adapt(
-        self, route: ModelRoute, request: ClientRequest, rejected: UpstreamReply
-    ) -> UpstreamReply:
-        """Send a request in the shape that its template accepts; return the first reply if none."""
-        with rejected.closing_on_error():
-            adapted = await route.adapt_template(request.body, self._query_headers(route))
-            if adapted is None:
-                return rejected
-            out = await self.fit(route, request, adapted)
-            await self._reserve(route, out)
-        rejected.response.close()
-        self._record.resent += 1
-        return await self._send_fitted(route, out)
-
-    async def _shrink(
-        self, route: ModelRoute, request: ClientRequest, out: FittedRequest, overflow: Overflow
-    ) -> FittedRequest | None:
-        """Return a smaller request after a context-length error; None if nothing can be dropped."""
-        rejected = route.record_rejection(out, overflow)
-        with suppress(ContextOverflowError):
-            smaller = await self.fit(route, request, rejected)
-            has_numbers = overflow.limit is not None or overflow.output is not None
-            is_shorter = has_numbers or smaller.plan.tokens < out.plan.tokens
-            if smaller.raw != out.raw and is_shorter:
-                return smaller
-        self._record_plan(route, out)
-        return None
-
-    async def fit(
-        self, route: ModelRoute, request: ClientRequest, rejected: RejectedRequest | None = None
-    ) -> FittedRequest:
-        """Return what goes to the upstream; `rejected` is what it reported of a first try."""
-        await route.prepare(self._query_headers)
-        fit = self._start_fit(route, request, rejected)
-        try:
-            step = await self._run(fit.step, is_large=len(request.raw) >= LARGE_BODY_BYTES)
-            while isinstance(step, CountJob):
-                counter = route.upstream.api(request.format).counter
-                tokens = await counter.count(step.body, self._query_headers(route))
-                step = await self._run(fit.step, tokens, is_large=True)
-        except ContextOverflowError as error:
-            plan = get_overflow_plan(error)
-            self._record.set_plan(plan, is_window_known=not route.is_guessed, is_whole=True)
-            raise
-        finally:
-            fit.close()
-        self._record_plan(route, step)
-        return step
-
-    def _start_fit(
-        self, route: ModelRoute, request: ClientRequest, rejected: RejectedRequest | None
-    ) -> RequestFit:
-        additions, marks = route.additions, self._options.cache_marks
-        if marks is not None:
-            additions = additions._replace(cache_marks=marks)
-        if self._billing is not None and self._billing.is_capped:
-            self._billing.check(request)
-            reply_key = route.upstream.api(request.format).reply_key
-            additions = BodyAdditions(additions.cache_marks, additions.stream_usage, reply_key)
-        policy = self._options.policy or route.policy
-        if self._options.fitting == "off":
-            policy = OFF.name
-        least = min_reply_tokens(request.body)
-        limit = find_reply_limit(request.body, request.format)
-        if rejected is None:
-            fitter = route.fitter(policy, least, limit)
-            return RequestFit(fitter, request, additions, route.count, None)
-        fitter = route.fitter_for(rejected.profile, policy, least, limit)
-        return RequestFit(fitter, request, additions, route.count, rejected.measurement)
-
-    async def _run(self, work: Callable[[*Args], T], *args: *Args, is_large: bool) -> T:
-        return await self._services.workers.run(work, *args) if is_large else work(*args)
-
-    def _record_plan(self, route: ModelRoute, out: FittedRequest) -> None:
-        self._fitted = route, out
-        self._record.upstream = route.upstream.name
-        self._record.set_plan(out.plan, is_window_known=not route.is_guessed, is_whole=out.is_whole)
-
-    def _query_headers(self, route: ModelRoute) -> dict[str, str]:
-        """Return the client's headers for a request that brim itself makes to an upstream."""
-        own = route.upstream.api(self.request.format).headers
-        return headers.build_query_headers(
-            self._headers, own, drop_credentials=self._drops_key(route)
-        )
-
-    def _drops_key(self, route: ModelRoute) -> bool:
-        """Return whether the client's key is not for this upstream, a fallback or with a key."""
-        is_other = route.upstream.key is not None or self._record.fallback is not None
-        return is_other or self._services.accounts.requires_keys
-
-    async def _send_fitted(self, route: ModelRoute, out: FittedRequest) -> UpstreamReply:
-        api = route.upstream.api(self.request.format)
-        connection, drops_key = api.connection, self._drops_key(route)
-        sent = headers.build_forwarded_headers(
-            self._headers, api.headers, drop_credentials=drops_key
-        )
-        path = connection.endpoint.chat_path
-        response: Response | None = None
-        sending = SendState(None if self._billing is None else self._billing.mark_sent)
-        self.in_flight = route, out
-        try:
-            response = await connection.open(
-                "POST", f"{path}?{self._query}" if self._query else path, out.raw, sent, sending
-            )
-            reply = await self._read_beginning(route, out, response)
+            for _ in range(MAX_ATTEMPTS):
+                result = await self._attempt(route, order.primary)
+                if isinstance(result, UpstreamReply):
+                    if kept is not None:
+                        kept.close()
+                    return result
+                kept = _choose_failure(kept, result, order.primary)
+                following = order.following(route, result.problem)
+                if following is None:
+                    break
+                route = following
         except BaseException:
-            if response is not None:
-                response.close()
-            self._abandon(sending)
+            if kept is not None:
+                kept.close()
             raise
-        self.in_flight = None
-        return reply
+        assert kept is not None
+        return self._report(kept, order.primary)
 
-    async def _reserve(self, route: ModelRoute, out: FittedRequest) -> None:
-        """Reserve the maximum cost of a request, if its key is billed."""
-        if self._billing is not None:
-            connection = route.upstream.api(self.request.format).connection
-            await self._billing.reserve(route, out, is_sent=connection.has_idle_connection)
+    def _find_routes(self) -> RouteOrder:
+        request, find = self._request, self._find_conversation
+        order = RouteOrder(self._routes, request.body.get("model"), request.format, find)
+        self.exchange.primary = order.primary
+        return order
 
-    def _abandon(self, sending: SendState) -> None:
-        """Give up on a request; an upstream that got it may charge for it all the same."""
-        if not sending.is_sent:
-            self.in_flight = None
-        elif self.in_flight is not None and self._billing is not None:
-            self._billing.mark_unknown()
+    def _find_conversation(self) -> bytes:
+        if not self._routes.has_affinity:
+            return pick_conversation()
+        return find_conversation(self._request, self._headers, self._record.key)
 
-    async def _read_beginning(
-        self, route: ModelRoute, out: FittedRequest, response: Response
-    ) -> UpstreamReply:
-        connection = route.upstream.api(self.request.format).connection
-        if response.status < 200:
-            host, status = connection.endpoint.host, response.status
-            raise ProviderError(f"{host} answered with the unexpected status {status}.")
-        if response.status >= FIRST_ERROR_STATUS:
-            self.in_flight = None
-            reject_redirect(connection, response)
-            raw = await connection.read_all(response, limit=MAX_ERROR_BYTES, truncate=True)
-            overflow = parse_overflow(response.status, raw)
-            raw = redact_key(connection.endpoint, raw)
-            return UpstreamReply(route, out, response, raw, overflow=overflow)
-        if response.content_type == "text/event-stream":
-            opening = await _read_opening(connection, response)
-            raw, overflow, overloaded = opening.held, opening.overflow, opening.is_overloaded
-            return UpstreamReply(route, out, response, raw, None, True, overflow, overloaded)
-        raw = await connection.read_all(response)
-        body = await self._run(bodies.parse_object, raw, is_large=len(raw) >= LARGE_BODY_BYTES)
-        if body is not None and find_error_object(body) is None:
-            return UpstreamReply(route, out, response, raw, body)
-        overflow, overloaded = classify_error(connection.endpoint, body or {})
-        raw = redact_key(connection.endpoint, raw)
-        return UpstreamReply(route, out, response, raw, body, False, overflow, overloaded)
+    async def _attempt(self, route: ModelRoute, primary: ModelRoute) -> UpstreamReply | _Failure:
+        """Send the request to a route. Raise if an error is about the request itself."""
+        self._record.attempts += 1
+        self._record.fallback = None if route.model == primary.model else route.model
+        begun = route.health.begin()
+        try:
+            reply = await self.exchange.send(route, self._request)
+        except (BrimError, GatewayError) as error:
+            problem = classify_failure(error)
+            if problem is None and route is primary:
+                raise
+            self._note_health(route, begun, problem, error)
+            return _Failure(route, problem or UNUSABLE, error, self.exchange.state)
+        finally:
+            route.health.end(begun)
+        problem = _find_problem(reply)
+        self._note_health(route, begun, problem, reply)
+        if reply.is_answer or (problem is None and route is primary):
+            return reply
+        return _Failure(route, problem or UNUSABLE, reply, self.exchange.state)
+
+    def _note_health(
+        self,
+        route: ModelRoute,
+        begun: int,
+        problem: UpstreamProblem | None,
+        result: UpstreamReply | Exception,
+    ) -> None:
+        """Tell the route's health what this request shows about all requests."""
+        if problem is not None:
+            self._record.problems.append((route.upstream.name, route.model, problem))
+        wait: float | None = None
+        is_unhealthy = problem in TEMPORARY_PROBLEMS
+        if isinstance(result, UpstreamReply):
+            wait = parse_retry_after(result.response.headers) if is_unhealthy else None
+            if problem in ("rate_limit", "access") and not self.exchange.drops_key(route):
+                return  # the client's own key
+            is_unhealthy = is_unhealthy or (problem == "access" and result.response.status != 404)
+            if not is_unhealthy:
+                route.health.succeed(begun)
+        if is_unhealthy:
+            route.health.fail(begun, time.monotonic(), wait)
+
+    def _report(self, failure: _Failure, primary: ModelRoute) -> UpstreamReply:
+        """Return the reply of a failure, or raise its exception, as if it had been the only one."""
+        record = self._record
+        if record.attempts > 1:
+            fields = {"id": record.id, "attempts": record.attempts}
+            log.warning("fallback failed", extra={"fields": fields})
+        record.fallback = None if failure.route.model == primary.model else failure.route.model
+        self.exchange.restore(failure.state)
+        if isinstance(failure.result, Exception):
+            raise failure.result
+        return failure.result
 
 
-def reject_redirect(connection: Transport, response: Response) -> None:
-    """Raise `ProviderError` for a redirect: a client that follows it would bypass the gateway."""
-    if 300 <= response.status < 400 and any(
-        name.lower() == b"location" for name, _ in response.raw_headers
-    ):
-        raise ProviderError(
-            f"{connection.endpoint.host} redirects to another address (status {response.status}), "
-            "which brim does not follow. Set the endpoint of this upstream to the final address."
-        )
+def _choose_failure(kept: _Failure | None, latest: _Failure, primary: ModelRoute) -> _Failure:
+    """Return the failure to report: the requested model's own, else the first one."""
+    if kept is None:
+        return latest
+    chosen, other = (latest, kept) if latest.route is primary else (kept, latest)
+    other.close()
+    return chosen
 
 
-async def _read_opening(connection: Transport, response: Response) -> StreamOpening:
-    """Read a stream until a context-length error is ruled out, or for `MAX_HOLD_SECONDS`."""
-    opening = StreamOpening(connection.endpoint)
-    clock = asyncio.get_running_loop().time
-    try:
-        async with asyncio.timeout(None) as bound:
-            while not opening.is_over:
-                piece = await connection.read_chunk(response)
-                if not piece:
-                    host = connection.endpoint.host
-                    raise ProviderError(f"{host} closed the stream before its first event.")
-                if bound.when() is None:
-                    bound.reschedule(clock() + MAX_HOLD_SECONDS)
-                opening.feed(piece)
-    except TimeoutError:
-        if not bound.expired():
-            raise
-    return opening
+def _find_problem(reply: UpstreamReply) -> UpstreamProblem | None:
+    """Return why a reply is not an answer; None if it is one, or rejects the request itself."""
+    if reply.overflow is not None:
+        return "context_length"
+    if reply.is_overloaded:
+        return "server_error"
+    return classify_status(reply.response.status)

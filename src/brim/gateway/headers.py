@@ -17,6 +17,8 @@ BRIM_PREFIX: Final = b"brim-"
 POLICY: Final = "brim-policy"
 FITTING: Final = "brim-fitting"
 CACHE_MARKS: Final = "brim-cache-marks"
+SESSION: Final = "brim-session"
+"""Names the conversation, for session affinity."""
 
 _NO_COMPRESSION: Final = (b"accept-encoding", b"identity")
 """Responses are read while they pass through, so they must not be compressed."""
@@ -143,6 +145,7 @@ def build_brim_headers(record: RequestRecord) -> list[Header]:
         b"brim-limit": record.limit,
         b"brim-resent": record.resent or None,
         b"brim-fallback": record.fallback,
+        b"brim-attempts": record.attempts if record.attempts > 1 else None,
     }
     known = ((name, value) for name, value in values.items() if value is not None)
     return [(name, str(value).encode("latin-1", "replace")) for name, value in known]
@@ -182,8 +185,11 @@ def parse_options(headers: Mapping[bytes, bytes]) -> RequestOptions:
     chosen: dict[str, str] = {}
     for raw_name, raw_value in headers.items():
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        if name == SESSION:
+            continue
         if name not in _CHOICES:
-            message = f"Unknown header: {name[:40]!r}. Known: {', '.join(_CHOICES)}."
+            known = ", ".join((*_CHOICES, SESSION))
+            message = f"Unknown header: {name[:40]!r}. Known: {known}."
             raise GatewayError(400, "unknown_header", message)
         chosen[name] = value.strip().lower()
         if chosen[name] not in _CHOICES[name]:

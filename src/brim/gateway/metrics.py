@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -60,6 +61,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, ...]]] = {
     "brim_unknown_cost_requests": ("Responses whose cost is unknown.",),
     "brim_resends": ("Requests sent again, shorter, after a context-length error.",),
     "brim_fallbacks": ("Requests that this model answered as a fallback for another.",),
+    "brim_upstream_problems": ("Attempts at this upstream without an answer.", "problem"),
 }
 """Each counter with its help, and its labels besides upstream and model."""
 _HISTOGRAMS: Final[Mapping[str, str]] = {
@@ -107,6 +109,9 @@ class Metrics:
         self._find("brim_requests", *where, record.format, status, record.end).inc()
         if record.code is not None:
             self._find("brim_errors", *where, record.code).inc()
+        for upstream, model, problem in record.problems:
+            label = model if model in self._models else OTHER_MODELS
+            self._find("brim_upstream_problems", upstream, label, problem).inc()
         for outcome, messages in record.trimmed.items():
             self._find("brim_trimmed_requests", *where, outcome).inc()
             self._find("brim_trimmed_messages", *where, outcome).inc(messages)
@@ -180,17 +185,24 @@ class _StateCollector(Collector):
             "Reported tokens for each token that brim estimates.",
             labels=LABELS,
         )
+        available = GaugeMetricFamily(
+            "brim_route_available",
+            "Whether requests are sent to an upstream (1), or it cools down after failures (0).",
+            labels=LABELS,
+        )
+        now = time.monotonic()
         for route in self._routes:
             labels = (route.upstream.name, route.model)
             if route.model not in self._models:
                 continue
+            available.add_metric(labels, int(route.health.is_available(now)))
             profile = route.profile
             if not route.is_guessed:
                 window = route.fitter(route.policy).budget.window
                 windows.add_metric((*labels, profile.window_source), window)
             if profile.calibration.ratios:
                 ratios.add_metric(labels, profile.calibration.ratio)
-        yield from (windows, ratios)
+        yield from (available, windows, ratios)
         if self._accounts is not None and self._accounts.requires_keys:
             yield GaugeMetricFamily(
                 "brim_account_store_unavailable",

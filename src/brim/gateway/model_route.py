@@ -25,6 +25,7 @@ from brim.fitting.policies import OFF, POLICIES, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
 from brim.fitting.profile import ModelProfile
 from brim.gateway.fit_request import BodyAdditions, FittedRequest
+from brim.gateway.health import RouteHealth
 from brim.gateway.records import CountSource
 from brim.gateway.upstreams import Upstream
 from brim.providers.server_info import ServerKind, Window, apply_server_info
@@ -99,6 +100,9 @@ class ModelRoute:
         config = upstream.config
         self.upstream = upstream
         self.model = model
+        self.name = config.names.get(model, model)
+        """What the upstream calls the model."""
+        self.health = RouteHealth()
         self.profile = create_profile(config, model)
         self.is_guessed = self.profile.is_guessed
         """Whether the window is unknown."""
@@ -188,8 +192,8 @@ class ModelRoute:
         if not self._is_ready:
             self._latest = await asyncio.to_thread(source.load, self.model)
             self._set_profile(self.profile.with_stored(self._latest))
-        source.server.forget(self.model)
-        window = await source.server.window_of(self.model, headers)
+        source.server.forget(self.name)
+        window = await source.server.window_of(self.name, headers)
         self.kind = window.kind
         known = replace(window, tokens=window.tokens or self.profile.server_window)
         self._window = known

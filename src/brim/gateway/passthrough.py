@@ -14,7 +14,7 @@ from brim.errors import ProviderError
 from brim.gateway import bodies, headers
 from brim.gateway.auth import check_model
 from brim.gateway.errors import GatewayError
-from brim.gateway.forward import reject_redirect
+from brim.gateway.exchange import reject_redirect
 from brim.gateway.handler import RequestHandler, printable_name
 from brim.gateway.upstreams import Upstream
 from brim.providers.errors import redact_key

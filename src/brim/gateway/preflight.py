@@ -62,9 +62,8 @@ async def _check_upstream(
         return UpstreamCheck(
             name, "bad", f"{upstream.key_env} is not set", f"export {upstream.key_env}=…"
         )
-    fallback, lists = upstream.fallback, [each.models for each in config.upstreams.values()]
-    if fallback and not any(match_rank(models, fallback) for models in lists):
-        message = f"no upstream serves its fallback {fallback}"
+    if unserved := _find_unserved_fallbacks(upstream, config):
+        message = f"no upstream serves its fallback {', '.join(unserved)}"
         return UpstreamCheck(name, "bad", message, f"change upstreams.{name}.fallback")
     key = environment.get(upstream.key_env or "")
     try:
@@ -77,6 +76,14 @@ async def _check_upstream(
         return UpstreamCheck(
             name, "bad", str(error), f"upstreams.{name}.endpoint is {upstream.endpoint}"
         )
+
+
+def _find_unserved_fallbacks(upstream: UpstreamConfig, config: Config) -> list[str]:
+    aliases = config.gateway.aliases
+    lists = [each.models for each in config.upstreams.values()]
+    chains = (upstream.fallback, *upstream.fallback_by_error.values())
+    names = dict.fromkeys(aliases.get(name, name) for chain in chains for name in chain)
+    return [name for name in names if not any(match_rank(models, name) for models in lists)]
 
 
 async def _check_models(name: str, upstream: UpstreamConfig, server: ServerInfo) -> UpstreamCheck:

@@ -32,9 +32,10 @@ MAX_DECISIONS: Final = 500_000
 
 
 _FIELDS: Final = (
-    *("id", "time", "path", "format", "model", "key", "project", "upstream", "streamed"),
-    *("dry_run", "status", "code", "end", "tokens_before", "tokens", "limit", "count"),
-    *("trimmed", "policy", "resent", "fallback", "usage", "cost", "first_byte", "seconds"),
+    *("id", "time", "path", "format", "model", "alias", "key", "project", "upstream"),
+    *("streamed", "dry_run", "status", "code", "end", "tokens_before", "tokens", "limit"),
+    *("count", "trimmed", "policy", "resent", "attempts", "fallback", "usage", "cost"),
+    *("first_byte", "seconds"),
 )
 """All fields of a request, in the order in which they are listed."""
 _random: Final = Random()
@@ -59,6 +60,8 @@ class RequestRecord:
     """One request, from its arrival to its actual cost."""
 
     model: str = ""
+    alias: str | None = None
+    """The name in the request, if it stands for the model."""
     key: str | None = None
     """Name of the key that pays; None if no keys are required."""
     project: str | None = None
@@ -77,6 +80,8 @@ class RequestRecord:
     trimmed: Mapping[str, int] = _NOT_TRIMMED
     policy: str | None = None
     resent: int = 0
+    attempts: int = 0
+    """How many routes were tried."""
     fallback: str | None = None
     usage: Usage | None = None
     is_usage_estimated: bool = False
@@ -89,6 +94,8 @@ class RequestRecord:
     """The plan; without message content once the request has ended."""
 
     def __init__(self, path: str, format: str) -> None:
+        self.problems: list[tuple[str, str, str]] = []
+        """Upstream, model and problem of each attempt that did not lead to an answer."""
         self.id = f"brim_{_random.getrandbits(96):024x}"
         self.path = path
         self.format = format

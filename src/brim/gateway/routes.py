@@ -1,13 +1,13 @@
 """Routes: which upstream gets a model's requests.
 
-A model's name selects its upstream: one that lists the name, else one with a matching pattern,
-else one without a list.
+A model's name, or an alias, selects its upstreams: those that list the name, else those with a
+matching pattern, else those without a list.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from brim.config import Config
@@ -37,28 +37,41 @@ class ModelRoutes:
         self._config = config
         self._cache = PrefixCache(config.gateway.conversations, PREFIX_CACHE_BYTES)
         self._routes: OrderedDict[tuple[str, str], ModelRoute] = OrderedDict()
-        self._found: dict[tuple[str | None, str], Upstream] = {}
-        """The upstream of each model in each format, once it has been found."""
+        self._found: dict[tuple[str, str], Sequence[Upstream]] = {}
+        """The upstreams of each model in each format, once they have been found."""
+
+    @property
+    def has_affinity(self) -> bool:
+        """Whether a conversation stays at its upstream."""
+        return self._config.gateway.affinity
+
+    def resolve(self, model: str) -> str:
+        """Return the model that a name stands for."""
+        return self._config.gateway.aliases.get(model, model)
 
     def find(self, model: object, format: BodyFormat) -> ModelRoute:
-        """Return the route of a model in a format. Raise `GatewayError` if there is none."""
+        """Return a route of a model in a format. Raise `GatewayError` if there is none."""
+        return self.candidates(model, format)[0]
+
+    def candidates(self, model: object, format: BodyFormat) -> Sequence[ModelRoute]:
+        """Return all routes of a model in a format. Raise `GatewayError` if there are none."""
         if model is not None and not isinstance(model, str):
             raise GatewayError(400, "invalid_request", "`model` must be a string.", param="model")
-        key = (model, format.name)
-        upstream = self._found.get(key)
-        if upstream is None:
+        name = self.resolve(model or "")
+        key = (name, format.name)
+        upstreams = self._found.get(key)
+        if upstreams is None:
             if len(self._found) > MAX_ROUTES:
                 self._found.clear()
-            upstream = self._found[key] = self._upstream(model, format)
-        return self._route(upstream, model or "")
+            upstreams = self._found[key] = self._find_upstreams(name, format)
+        return [self._route(upstream, name) for upstream in upstreams]
 
-    def _upstream(self, model: str | None, format: BodyFormat) -> Upstream:
-        matching = self.find_upstreams(model or "")
+    def _find_upstreams(self, model: str, format: BodyFormat) -> Sequence[Upstream]:
+        matching = self.find_upstreams(model)
         if not matching:
             raise GatewayError(404, "model_not_found", self._explain_unknown(model), param="model")
-        for upstream in matching:
-            if format in upstream.formats:
-                return upstream
+        if found := [upstream for upstream in matching if format in upstream.formats]:
+            return found
         paths = " or ".join(
             other.versioned_path for upstream in matching for other in upstream.formats
         )
@@ -79,7 +92,7 @@ class ModelRoutes:
             upstream for upstream in self.upstreams if best and upstream.match_rank(model) == best
         ]
 
-    def _explain_unknown(self, model: str | None) -> str:
+    def _explain_unknown(self, model: str) -> str:
         if not model:
             return "The body has no `model`, and there are several upstreams. Add `model`."
         served = ", ".join(name for each in self.upstreams for name in each.config.models)

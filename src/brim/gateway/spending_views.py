@@ -185,6 +185,8 @@ def _route_to_dict(route: ModelRoute) -> dict[str, Any]:
     return {
         "upstream": route.upstream.name,
         "model": route.model,
+        "weight": route.upstream.config.weight,
+        "available": route.health.is_available(time.monotonic()),
         "server": route.kind,
         "policy": route.policy,
         "window": budget.window if is_known else None,

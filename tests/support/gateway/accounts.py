@@ -148,7 +148,7 @@ def fallback_config(first: str, second: str, **settings: Any) -> Config:
     return Config(
         upstreams={
             "first": UpstreamConfig(
-                first, models=(MODEL,), fallback=other, price=PRICE, **given, **settings
+                first, models=(MODEL,), fallback=(other,), price=PRICE, **given, **settings
             ),
             "second": UpstreamConfig(second, models=(other,), price=dear, **given),
         }
