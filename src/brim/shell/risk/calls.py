@@ -15,16 +15,6 @@ from brim.shell.risk.words import UNKNOWN, Word, is_pattern, plain
 
 _GUARD_LETTERS: Final = frozenset("abdfhilnpqrstuvxzLPRTVX0123456789")
 """Letters that may share a dash with an option that makes a call harmless."""
-_VALUED: Final = {
-    "git": "-C -c --git-dir --work-tree --namespace --exec-path --config-env",
-    "kubectl": "-n --namespace --context", "docker": "-f --file -p --project-name",
-    "helm": "-n --namespace --kube-context", "gh": "-R --repo",
-}  # fmt: skip
-"""Options before a subcommand that take a value."""
-_SWITCHES: Final = {
-    "systemctl": "--user --system --no-pager --all --full --failed --quiet --plain --no-legend",
-}
-"""Options before a subcommand that take none."""
 _MAY_TAKE_VALUE: Final = re.compile(
     r"-\w*[eopuxCFIMPST]|--[\w-]*(?:clude|filter|sort|from|file|dir|dest|path|suffix|format)"
 )
@@ -130,7 +120,7 @@ class ProgramCall:
 
     def subcommand_positions(self) -> Iterator[int]:
         """Yield where the subcommand may be: a word after an option may be the option's value."""
-        valued, skip = _VALUED.get(self.name, "").split(), False
+        valued, skip = _before_subcommand("valued", self.name), False
         for at, text in enumerate(self.texts):
             if skip or text.startswith("-"):
                 skip = not skip and text in valued
@@ -143,8 +133,13 @@ class ProgramCall:
         """Return whether an argument may be the value of the option before it."""
         before = self.texts[at - 1] if at else ""
         is_option = before.startswith("-") and "=" not in before and self.name != "git"
-        skipped = at > 1 and self.texts[at - 2] in _VALUED.get(self.name, "").split()
-        return is_option and not skipped and before not in _SWITCHES.get(self.name, "").split()
+        skipped = at > 1 and self.texts[at - 2] in _before_subcommand("valued", self.name)
+        return is_option and not skipped and before not in _before_subcommand("switches", self.name)
+
+
+def _before_subcommand(kind: str, name: str) -> Sequence[str]:
+    """Return the options before a subcommand that take a value, or none (`switches`)."""
+    return command_table().options[kind].get(name, "").split()
 
 
 def _is_flag(option: str, flag: str) -> bool:
@@ -242,6 +237,10 @@ class CommandTable:
     """Programs that run others; the exceptions of a rule are its traits."""
     names: Mapping[str, frozenset[str]]
     patterns: Mapping[str, re.Pattern[str]]
+    options: Mapping[str, Mapping[str, str]]
+    """Options before a subcommand, by program."""
+    evaluated: Mapping[str, str]
+    """Parts of the grammar that evaluate an expression, if their text matches."""
     languages: Mapping[str, Mapping[str, str]]
     """The languages by the names of their interpreters, each with its own `language`."""
 
@@ -261,6 +260,8 @@ def command_table() -> CommandTable:
         wrappers=_by_program(data["wrappers"]["rules"]),
         names={key: frozenset(text.split()) for key, text in data["names"].items()},
         patterns=load_patterns(),
+        options=data["options"],
+        evaluated=data["evaluated"],
         languages={
             name: {**entry, "language": language}
             for language, entry in data["languages"].items()
@@ -282,6 +283,23 @@ def language_of(name: str) -> Mapping[str, str] | None:
     languages = command_table().languages
     match = re.fullmatch(r"([a-z]+?)(?:[\d.]+\w?)?", name)
     return languages.get(name) or (languages.get(match[1]) if match else None)
+
+
+def find_code(call: ProgramCall, language: Mapping[str, str]) -> list[str]:
+    """Return the code that an interpreter runs, if it is not in a file."""
+    traits, flags = language.get("traits", ""), language["code"].split()
+    codes = call.values(*(flag for flag in flags if flag.startswith("-")))
+    if language["language"] == "deno" and "eval" in call.texts:
+        codes += call.texts[call.texts.index("eval") + 1 :]
+    if language["language"] == "vim":
+        codes += [text[1:] for text in call.texts if text.startswith("+")]
+    operands = call.operands(*language.get("valued", "").split())
+    if not codes and "first" in traits and not call.has(*language.get("files", "").split()):
+        return operands[: None if "all" in traits else 1]
+    has_file = any(text != "-" for text in operands)
+    if codes or has_file or call.stdin is None or "no_input" in traits or "-m" in call.texts:
+        return codes
+    return [call.stdin]
 
 
 def why_by_table(call: ProgramCall) -> str | None:
@@ -333,4 +351,18 @@ def is_read_only_by_table(call: ProgramCall) -> bool:
         return all(re.fullmatch(r"\w+|-\w|\]", text) for text in call.texts)
     if call.name in names["any"] or (is_help(call) and (is_listed or rules)):
         return True
-    return not call.is_dynamic and any(rule.is_read_only(call) for rule in rules)
+    if call.is_dynamic:
+        return False
+    language = language_of(call.name)
+    if language is not None and "reads" in language:
+        return _reads_only(call, language)
+    return any(rule.is_read_only(call) for rule in rules)
+
+
+def _reads_only(call: ProgramCall, language: Mapping[str, str]) -> bool:
+    """Return whether the code is known to read only: that of sed, for example."""
+    codes = [plain(code) for code in find_code(call, language)]
+    are_plain = all(re.fullmatch(language["options"], option) for option in call.options())
+    return (
+        are_plain and bool(codes) and all(re.fullmatch(language["reads"], code) for code in codes)
+    )

@@ -1,4 +1,4 @@
-"""Programs whose effect depends on more than options: files, git, databases, and what they run."""
+"""Programs whose effect depends on more than options: files, git, databases, inline code."""
 
 from __future__ import annotations
 
@@ -7,22 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from brim.shell.risk.calls import ProgramCall, command_table
+from brim.shell.risk.calls import ProgramCall, command_table, find_code, language_of
 from brim.shell.risk.places import git_runs
 from brim.shell.risk.words import UNKNOWN, display, is_known, is_pattern, plain
 
 REMOVES: Final = "removes files and folders"
 CHANGES: Final = "throws away changes that are not committed"
 _SYSTEM: Final = ("/etc", "/usr", "/bin", "/boot", "/lib", "/sbin", "/dev", "/root")
-_SED_WRITES: Final = re.compile(
-    r"(?:^|[;{}\n])\s*(?:[\d,$!~+]+|/[^/]*/)?\s*(?:e(?:\s|$)|[wW]\s+(?!/dev/std))"
-    r"|s([^\w\s\\])(?:\\.|(?!\1).)*\1(?:\\.|(?!\1).)*\1[gpiIm\d]*(?:e|w\s*(?!/dev/std))"
-)
-_SED_ADDRESS: Final = r"(?:\d+|\$|/(?:\\.|[^/\\])*/)(?:,[+~]?(?:\d+|\$|/(?:\\.|[^/\\])*/))?!?"
-_SED_READS: Final = re.compile(
-    rf"\s*(?:(?:{_SED_ADDRESS})?\s*\{{?\s*(?:[pdqDNnGHhxgl=]|s([^\w\s\\])(?:\\.|(?!\1).)*\1"
-    rf"(?:\\.|(?!\1).)*\1[gpiIm\d]*|y/[^/]*/[^/]*/|\}})?\s*(?:;|\n|\}}|$)\s*)+"
-)
 _COPY_VALUED: Final = ("-t", "--target-directory", "-S", "--suffix", "-m", "--mode", "-o", "-g")
 
 
@@ -31,7 +22,7 @@ def why_destructive(call: ProgramCall) -> str | None:
     rule = RULES.get(call.name)
     if call.texts in (["--help"], ["--version"]):
         return None
-    return (rule(call) if rule else None) or _why_output(call)
+    return (rule(call) if rule else None) or _why_output(call) or _code(call)
 
 
 def _first(whys: Iterator[str | None]) -> str | None:
@@ -78,19 +69,11 @@ def _copy(call: ProgramCall) -> str | None:
         whole = next(wide, None) or next((s for s in sources if s in _SYSTEM), None)
         if whole or is_many:
             return f"moves {display(whole or '*')} away"
-    if (call.name == "ln" and not call.has("-f", "--force")) or _is_careful(call):
+    asks = call.is_guarded("-n", "--no-clobber", "-i", "--interactive") and call.stdin is None
+    if (call.name == "ln" or asks) and not call.has("-f", "--force"):
         return None
     places = list(_arrivals(call, sources, target))
     return _first(call.places.why_overwritten(place) for place in places)
-
-
-def _is_careful(call: ProgramCall) -> bool:
-    """Return whether existing files are safe: `-n`, `-i` at a terminal, `-b`."""
-    if call.is_guarded("-b", "--backup") and "--backup=none" not in call.texts:
-        return True
-    is_forced = call.name in ("ln", "install") or call.has("-f", "--force")
-    asks = call.is_guarded("-i", "--interactive") and call.stdin is None
-    return not is_forced and (asks or call.is_guarded("-n", "--no-clobber"))
 
 
 def _arrivals(call: ProgramCall, sources: Sequence[str], target: str) -> Iterator[str]:
@@ -108,12 +91,6 @@ def _arrivals(call: ProgramCall, sources: Sequence[str], target: str) -> Iterato
 def _tee(call: ProgramCall) -> str | None:
     appends = call.has("-a", "--append")
     return _first(call.places.why_overwritten(n, appends=appends) for n in call.operands())
-
-
-def _edit_stream(call: ProgramCall) -> str | None:
-    scripts = call.values("-e", "--expression") or call.operands("-l", "-f", "--file")[:1]
-    is_bad = any(_SED_WRITES.search(plain(script)) for script in scripts)
-    return "its script runs commands or writes files" if is_bad else None
 
 
 def _tar(call: ProgramCall) -> str | None:
@@ -173,27 +150,23 @@ def _sql(call: ProgramCall) -> str | None:
     return None if is_clear else "runs statements that are known only at run time"
 
 
-_AWK_STRING: Final = re.compile(r'"(?:\\.|[^"\\])*"')
-_AWK_CALM: Final = re.compile(
-    r'(?:>\s*"/dev/std(?:err|out)"|\|\s*"sort(?: -[bfghknruV\d ,.-]+)?")(?=\s*(?:[;}\n]|$))|\|\|'
-)
-"""Harmless outputs of an awk script."""
-_AWK_RUNS: Final = re.compile(r"system\s*\(|getline|\||@|\bprintf?\b(?:[^;}\n]|,\s*\n)*>")
-_AWK_MAY_RUN: Final = re.compile(r"system\s*\(|getline|\||@|\bprintf?\b.*>", re.DOTALL)
-"""The same for a script with a regular expression or a comment, which may contain quotes."""
-
-
-def _awk(call: ProgramCall) -> str | None:
-    """Return why an awk script needs a yes: it can run commands and write files."""
-    scripts = [*call.operands("-F", "-v", "-f")[:1], *call.values("-e", "-f", "--source")]
-    if not all(map(is_known, scripts)):
-        return "runs a script that is known only at run time"
-    calm = [_AWK_CALM.sub("", plain(script)) for script in scripts]
-    for script in calm:
-        text = _AWK_STRING.sub('""', script)
-        has_quotes = re.search(r"[/#]", text) and '"' in script
-        if _AWK_MAY_RUN.search(script) if has_quotes else _AWK_RUNS.search(text):
-            return "its script runs commands or writes files"
+def _code(call: ProgramCall) -> str | None:
+    """Code on the command line, or piped into an interpreter."""
+    language = language_of(call.name)
+    if language is None:
+        return None
+    if any(re.fullmatch(language.get("edits", "$"), option) for option in call.options()):
+        return "edits files in place"
+    traits, general = language.get("traits", ""), command_table().patterns["code"]
+    for text in find_code(call, language):
+        if not is_known(text):
+            return "runs code that is known only at run time"
+        code = re.sub(language.get("calm", "$^"), "", plain(text))
+        found = None if "own" in traits else general.search(code)
+        found = found or re.search(language["more"], code, re.MULTILINE)
+        if found:
+            name = language["language"]
+            return f"its {name} code can write, remove or run things ({found[0].strip()[:40]})"
     return None
 
 
@@ -203,33 +176,7 @@ RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
     ),
     **dict.fromkeys(("mv", "cp", "install", "ln", "gmv", "gcp"), _copy),
     **dict.fromkeys(("tee", "sponge"), _tee),
-    **dict.fromkeys(("sed", "gsed"), _edit_stream),
     **dict.fromkeys(("tar", "bsdtar", "gtar", "unzip"), _tar),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),
     **dict.fromkeys(command_table().names["databases"], _sql),
     "git": _git,
 }  # fmt: skip
-
-
-# Read-only forms
-
-
-_SED_OPTIONS: Final = re.compile(
-    r"-[nErsuz]+|-n?e.*|--(quiet|silent|regexp-extended|expression=.*)", re.DOTALL
-)
-
-
-def is_read_only(call: ProgramCall) -> bool:
-    """Return whether a program with a script or an expression of its own only reads."""
-    if call.is_dynamic:
-        return False
-    if call.name in ("find", "gfind"):
-        return command_table().names["find_writes"].isdisjoint(map(plain, call.texts))
-    if call.name in ("sed", "gsed"):
-        scripts = call.values("-e", "--expression") or call.operands()[:1]
-        is_plain = all(map(_SED_OPTIONS.fullmatch, call.options()))
-        return is_plain and bool(scripts) and all(map(_SED_READS.fullmatch, map(plain, scripts)))
-    if call.name in ("awk", "gawk", "mawk", "nawk"):
-        is_plain = all(re.fullmatch(r"-[Fv].*", option) for option in call.options())
-        return is_plain and bool(call.operands("-F", "-v")) and _awk(call) is None
-    return call.name == "xargs" and not call.operands()

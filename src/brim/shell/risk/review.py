@@ -9,29 +9,40 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
 from tree_sitter import Node
 
-from brim.shell.risk import code, effects
+from brim.shell.risk import effects
 from brim.shell.risk.calls import (
     ProgramCall,
     command_table,
     is_read_only_by_table,
+    language_of,
     why_by_table,
 )
 from brim.shell.risk.findings import ReviewLog, Risk
-from brim.shell.risk.places import Places
+from brim.shell.risk.inner import (
+    ASSIGNMENT,
+    InnerCommand,
+    RunFile,
+    find_inner_commands,
+    find_run_code,
+)
+from brim.shell.risk.places import LARGEST_READ, Places
 from brim.shell.risk.words import (
+    DEEPEST_TREE,
     UNKNOWN,
     Expander,
     UnreadableError,
     Word,
     check_word_boundaries,
     find_assigned,
+    find_input,
+    find_substitutions,
     is_known,
     is_pattern,
     iterate_nodes,
@@ -39,7 +50,6 @@ from brim.shell.risk.words import (
     plain,
     text_of,
 )
-from brim.shell.risk.wrappers import ASSIGNMENT, InnerCommand, find_inner_commands
 
 DEEPEST: Final = 8
 """Levels of nested shells, scripts and aliases."""
@@ -56,14 +66,9 @@ class ShellNames:
 
 _INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
 """An array index with a substitution, which some builtins run even in single quotes."""
-_EVALUATED: Final = {
-    "arithmetic_expansion": r"[A-Za-z_`]|\$(?!\(\()",
-    "expansion": r":(?![-+?])|[@!\[=]",
-    "test_command": r"-(?:eq|ne|lt|le|gt|ge)\b|^\(\(|-[vR]\s+(?!\w+\s)",
-    "compound_statement": r"^\(\(",
-}
-"""Constructs that evaluate an expression, if their text matches."""
 _DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
+_NO_NAME: Final = re.compile(r"[!^].|[A-Za-z_]\w*\+?=")
+"""An earlier command, or an assignment."""
 _CONTINUED: Final = re.compile(r"['#]|<<")
 
 
@@ -104,6 +109,8 @@ class Review:
             text = text.replace("\\\n", "")
         try:
             root = parse_command(text)
+            if command_table().patterns["endless"].search(text):
+                self.log.add(source, "calls itself without end")
             self.assigned |= find_assigned(text)
             variables, home = self.names.variables, str(self.places.home)
             self._walk(root, Expander(variables, home, self.assigned))
@@ -111,25 +118,37 @@ class Review:
             self.log.add(source, str(error))
 
     def _walk(self, root: Node, expander: Expander) -> None:
+        """Review all nodes in the order of the text, each with the input that it has."""
         for node in iterate_nodes(root):
             if node.type == "function_definition":
                 self.functions.add(text_of(node.child_by_field_name("name") or node))
-        for node in iterate_nodes(root):
-            if node.type not in command_table().names["nodes"]:
-                self.log.raise_to_other()
-            match node.type:
-                case "command":
-                    self._command(node, expander)
-                case "declaration_command" | "variable_assignment":
-                    self._assignment(node, expander)
-                case "file_redirect":
-                    self._redirect(node, expander)
-                case "heredoc_redirect":
-                    self._document(node)
-                case "function_definition":
-                    self._function(node)
-                case _:
-                    self._check_evaluation(node)
+        waiting = [(root, self.stdin, 0)]
+        while waiting:
+            node, stdin, depth = waiting.pop()
+            if depth > DEEPEST_TREE:
+                raise UnreadableError("it is nested too deeply")
+            own = find_input(node, expander, stdin)
+            self._node(node, own, expander)
+            stdin = own if node.type == "redirected_statement" else stdin
+            for child in reversed(node.named_children):
+                is_piped = node.type == "pipeline" and child != node.named_children[0]
+                is_fed = is_piped or node.type == "heredoc_redirect"
+                waiting.append((child, UNKNOWN if is_fed else stdin, depth + 1))
+
+    def _node(self, node: Node, stdin: str | None, expander: Expander) -> None:
+        if node.type not in command_table().names["nodes"]:
+            self.log.raise_to_other()
+        match node.type:
+            case "command":
+                self._command(node, stdin, expander)
+            case "variable_assignment":
+                self._assignment(node, expander)
+            case "file_redirect":
+                self._redirect(node, expander)
+            case "heredoc_redirect":
+                self._document(node)
+            case _:
+                self._check_evaluation(node)
 
     def _check_evaluation(self, node: Node) -> None:
         """Check the constructs that run a text, or that the grammar does not report."""
@@ -137,23 +156,14 @@ class Review:
         if node.type in ("raw_string", "ansi_c_string") and _INDEX.search(text):
             self.log.add(text, "a substitution in an array index runs")
         elif node.type == "expansion" and re.search(r"`|\$\(", text):
-            for piece in _substitutions(text):
+            for piece in find_substitutions(text):
                 self.inner().script(piece, piece)
         elif node.type == "for_statement" and (name := node.child_by_field_name("variable")):
             self.assign(text_of(name), "", text, is_prefix=False)
-        elif (pattern := _EVALUATED.get(node.type)) and re.search(pattern, text):
+        elif (pattern := command_table().evaluated.get(node.type)) and re.search(pattern, text):
             self.log.raise_to_other()  # the value of a variable can be an index that runs something
 
-    def _function(self, node: Node) -> None:
-        """A function that calls itself in the background fills the machine."""
-        name = text_of(node.child_by_field_name("name") or node)
-        body = text_of(node.child_by_field_name("body") or node)
-        if "&" in body.replace("&&", "") and re.search(
-            rf"(?<![\w-]){re.escape(name)}\b|:\s*\|", body
-        ):
-            self.log.add(text_of(node), "calls itself without end")
-
-    def _command(self, node: Node, expander: Expander) -> None:
+    def _command(self, node: Node, stdin: str | None, expander: Expander) -> None:
         check_word_boundaries(node)
         source = text_of(node)
         words: list[Word] = []
@@ -166,19 +176,14 @@ class Review:
         arguments = node.children_by_field_name("argument")
         if arguments and [word.text for word in words] == ["cd"]:
             words.append(Word("", (text_of(arguments[0]),)))
-        stdin = _find_input(node, expander)
-        self.run(words, self.stdin if stdin is None else stdin, source)
+        self.run(words, stdin, source)
 
     def _assignment(self, node: Node, expander: Expander) -> None:
-        parent = node.parent.type if node.parent else ""
-        if node.type == "declaration_command" or parent == "declaration_command":
-            self.log.raise_to_other()
-        if node.type != "variable_assignment":
-            return
+        is_prefix = node.parent is not None and node.parent.type == "command"
         name = text_of(node.named_children[0])
         value = node.child_by_field_name("value")
         text = expander.text(value) if value is not None else ""
-        self.assign(name, text, text_of(node), is_prefix=parent == "command")
+        self.assign(name, text, text_of(node), is_prefix=is_prefix)
 
     def assign(self, name: str, value: str, source: str, *, is_prefix: bool) -> None:
         """Review an assignment: some variables hold commands, or load code."""
@@ -230,7 +235,7 @@ class Review:
             return
         for child in node.named_children:
             if child.type == "heredoc_body":
-                for piece in _substitutions(text_of(child)):
+                for piece in find_substitutions(text_of(child)):
                     self.inner().script(piece, piece)
 
     # One command
@@ -255,13 +260,10 @@ class Review:
             for text in call.operands("-p", "-d", "-n", "-t", "-N", "-i"):
                 self.assigned.add(text)
                 self.assign(text, "", source, is_prefix=False)
-        if name in ("eval", "source", ".") and code.is_trusted_output(source):
-            self.log.raise_to_other()
-            return
         if "/" in first or first in self.functions or first in self.names.functions:
             self.log.raise_to_other()
         if "/" in first and not self.places.is_remote:
-            code.review_file(self, words[0].text, call, source, is_program=True)
+            self._run_program_file(words[0].text, call, source)
         self._run_program(call, words, source)
 
     def _run_alias(self, name: str, text: str, call: ProgramCall, source: str) -> None:
@@ -277,14 +279,10 @@ class Review:
     def _program_name(self, word: Word, source: str) -> str | None:
         """Return the program's name without its folder; None, with a finding, if it is unknown."""
         last = word.text.rpartition("/")[2]
-        if not is_known(last) or is_pattern(word.text) or ASSIGNMENT.match(word.text):
+        if not is_known(last) or is_pattern(word.text) or _NO_NAME.match(word.text):
             self.log.add(source, "which program this runs is known only at run time")
             return None
-        name = last.lower().removesuffix(".exe").lstrip("=")
-        if name.startswith(("!", "^")) and len(name) > 1:
-            self.log.add(source, "it repeats an earlier command")
-            return None
-        return name
+        return last.lower().removesuffix(".exe").lstrip("=")
 
     def _enter(self, call: ProgramCall) -> None:
         """Follow `cd`: later names may be relative to the new folder."""
@@ -298,22 +296,16 @@ class Review:
             for match in filter(None, (ASSIGNMENT.fullmatch(plain(text)) for text in call.texts)):
                 self.assign(match[1], match[2], source, is_prefix=True)
         why = why_by_table(call) if not inner or call.name in command_table().destructive else None
-        why = why or effects.why_destructive(call) or code.why_inline(call)
+        why = why or effects.why_destructive(call)
         if why:
             self.log.add(source, why)
-        if call.name in command_table().names["shells"]:
-            self.log.raise_to_other()
-            code.review_shell(self, call, source)
-        elif inner:
-            self._run_inner(call, inner, source)
-        elif not self._is_read_only(call, words):
-            self.log.raise_to_other()
-            code.review_program(self, call, source)
+        if inner or not self._is_read_only(call, words):
+            self._run_inner(call, inner or list(find_run_code(call)), source)
 
     def _is_read_only(self, call: ProgramCall, words: Sequence[Word]) -> bool:
         if self.places.is_remote or self.log.risk is not Risk.READ_ONLY:
             return False
-        if not (is_read_only_by_table(call) or effects.is_read_only(call)):
+        if not is_read_only_by_table(call):
             return False
         secrets = command_table().patterns["secret_files"]  # not to be read without a question
         if any(secrets.search(plain(text)) for text in call.texts):
@@ -333,18 +325,78 @@ class Review:
     def _run_inner(self, call: ProgramCall, inner: Sequence[InnerCommand], source: str) -> None:
         is_found = call.name in ("find", "gfind", "fd", "fdfind", "stdbuf")
         writes = not is_found and call.has("-o", "--output", "-x", "--exec")
-        if writes or not all("quiet" in traits for _, traits in inner):
+        if writes or not inner or not all("quiet" in traits for _, traits in inner):
             self.log.raise_to_other()
         stdin = None if call.name == "xargs" else call.stdin
         for found, traits in inner:
             is_remote = "remote" in traits
             review = self.inner(self.places.elsewhere() if is_remote else None, stdin)
-            if isinstance(found, str):
+            if isinstance(found, RunFile):
+                self._run_file(found, call, source)
+            elif found == call.stdin == UNKNOWN:
+                self.log.add(source, "runs the output of another command")
+            elif isinstance(found, str):
                 review.script(found, source)
             elif self.depth > DEEPEST:
                 self.log.add(source, "it is nested too deeply")
             else:
                 review.run(found, stdin, source)
+
+    # Files that are run
+
+    def _run_program_file(self, word: str, call: ProgramCall, source: str) -> None:
+        """Review a program that is named with its folder."""
+        if is_known(word) and not _INSTALLED.match(plain(word)):
+            self._run_file(RunFile(word), call, source)
+
+    def _run_file(self, file: RunFile, call: ProgramCall, source: str) -> None:
+        """Review a file that is run: it is as dangerous as its content."""
+        name = plain(file.name)
+        if not is_known(name):
+            self.log.add(source, "runs a file that is known only at run time")
+            return
+        if has_changed := self.places.has_changed(name):
+            self.log.runs_changed_file |= self.places.exists(name)
+        elif command_table().patterns["users_files"].search(name):
+            return
+        text = self.places.read(name) if file.parts is None else None
+        if file.parts is not None:
+            for part in file.parts:
+                self.inner().script(part, f"{source}: {part}")
+        elif text is None:
+            self._run_missing_file(name, source)
+        elif len(text) <= LARGEST_READ and _is_shell_script(name, text, call):
+            self._run_script_file(text, name, source, has_changed=has_changed)
+        elif found := command_table().patterns["removes"].search(text):
+            self.log.add(source, f"{name} can remove things ({found[0].strip()[:40]})")
+
+    def _run_missing_file(self, name: str, source: str) -> None:
+        """A file that is not there yet, or is no text: the same line may write it."""
+        base = re.escape(name.rpartition("/")[2])
+        is_mentioned = len(re.findall(rf"(?<![\w.-]){base}(?![\w.-])", self.whole)) > 1
+        is_new = is_mentioned and not self.places.exists(name)
+        if is_new or name.startswith(("/dev/", "/proc/")):
+            self.log.add(source, f"runs {name}, whose content is known only at run time")
+
+    def _run_script_file(self, text: str, name: str, source: str, *, has_changed: bool) -> None:
+        try:
+            parse_command(text.replace("\\\n", ""))
+        except UnreadableError as error:
+            if has_changed or command_table().patterns["removes"].search(text):
+                self.log.add(source, f"{name} cannot be assessed: {error}")
+            return
+        self.inner().script(text, f"{source}: {name}")
+
+
+_INSTALLED: Final = re.compile(r"/(usr/)?(local/)?s?bin/|/lib|/opt/")
+
+
+def _is_shell_script(name: str, text: str, call: ProgramCall) -> bool:
+    first = text.partition("\n")[0]
+    if first.startswith("#!"):
+        return language_of(re.split(r"[/\s]", first.strip())[-1]) is None
+    is_other = name.lower().endswith((*command_table().names["suffixes"],))
+    return not is_other and language_of(call.name) is None
 
 
 def _is_plain_git(call: ProgramCall) -> bool:
@@ -357,46 +409,3 @@ def _is_plain_git(call: ProgramCall) -> bool:
         elif text not in ("-C", "--no-pager", "-P", "--no-optional-locks", "--version", "--help"):
             return False
     return call.places.has_plain_repository(folder)
-
-
-def _find_input(node: Node, expander: Expander) -> str | None:
-    """Return what a command reads, as far as it is known; None for the terminal."""
-    at: Node | None = node
-    while at is not None:
-        for child in at.named_children if at == node or at.type == "redirected_statement" else ():
-            if child.type == "herestring_redirect":
-                return expander.text(child.named_children[-1])
-            if child.type == "heredoc_redirect":
-                return _document_text(child)
-            if child.type == "file_redirect" and child.children[-2].type == "<":
-                return "" if text_of(child.children[-1]) == "/dev/null" else UNKNOWN
-        parent = at.parent
-        is_piped = (
-            parent is not None and parent.type == "pipeline" and parent.named_children[0] != at
-        )
-        if is_piped or (parent is not None and parent.type == "heredoc_redirect"):
-            return UNKNOWN
-        at = parent
-    return None
-
-
-def _document_text(node: Node) -> str:
-    """Return the text of a here-document; UNKNOWN if the shell expands it."""
-    parts = {child.type: text_of(child) for child in node.named_children}
-    body, start = parts.get("heredoc_body", UNKNOWN), parts.get("heredoc_start", "")
-    is_raw = any(sign in start for sign in "'\"\\")
-    return body if is_raw or not re.search(r"[$`\\]", body) else UNKNOWN
-
-
-def _substitutions(text: str) -> Iterator[str]:
-    """Yield the commands that a here-document runs."""
-    yield from re.split(r"(?<!\\)`", text)[1::2]
-    for match in re.finditer(r"(?<!\\)\$\((?!\()", text):
-        depth = 0
-        for at in range(match.end() - 1, len(text)):
-            depth += (text[at] == "(") - (text[at] == ")")
-            if not depth:
-                yield text[match.end() : at]
-                break
-        else:
-            yield UNKNOWN

@@ -74,7 +74,7 @@ def is_pattern(text: str) -> bool:
 
 
 def parse_command(text: str) -> Node:
-    """Return the root of the parse tree; raise UnreadableError if it has errors or is too deep."""
+    """Return the root of the parse tree; raise UnreadableError if it has errors."""
     if len(text) > LONGEST:
         raise UnreadableError(f"it is too long to parse ({len(text):,} characters)")
     if any(text.count(knot) > MOST_KNOTS for knot in KNOTS):
@@ -84,28 +84,12 @@ def parse_command(text: str) -> Node:
     root = bash_parser().parse(text.encode("utf-8", "replace")).root_node
     if root.has_error:
         raise UnreadableError("it is not a valid shell command")
-    if _is_deep(root):
-        raise UnreadableError("it is nested too deeply")
     return root
 
 
 @cache
 def bash_parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
-
-
-def _is_deep(root: Node) -> bool:
-    """Return whether a branch exceeds the depth limit, without recursion."""
-    cursor, depth = root.walk(), 0
-    while depth <= DEEPEST_TREE:
-        if cursor.goto_first_child():
-            depth += 1
-            continue
-        while not cursor.goto_next_sibling():
-            if not cursor.goto_parent():
-                return False
-            depth -= 1
-    return True
 
 
 def iterate_nodes(root: Node) -> Iterator[Node]:
@@ -252,3 +236,41 @@ def _unquote_bare(text: str) -> str:
         return text
     marked = _BARE.sub(lambda m: m[1] or m[2].translate(_GLOBS), text)
     return f"{UNKNOWN}{marked}{UNKNOWN}" if _BRACES.search(text) else marked
+
+
+# Input and here-documents
+
+
+def find_input(node: Node, expander: Expander, outer: str | None) -> str | None:
+    """Return what a command reads, as far as it is known; `outer` if it has no input of its own."""
+    if node.type in ("command", "redirected_statement"):
+        for child in node.named_children:
+            if child.type == "herestring_redirect":
+                return expander.text(child.named_children[-1])
+            if child.type == "heredoc_redirect":
+                return _document_text(child)
+            if child.type == "file_redirect" and child.children[-2].type == "<":
+                return "" if text_of(child.children[-1]) == "/dev/null" else UNKNOWN
+    return outer
+
+
+def _document_text(node: Node) -> str:
+    """Return the text of a here-document; UNKNOWN if the shell expands it."""
+    parts = {child.type: text_of(child) for child in node.named_children}
+    body, start = parts.get("heredoc_body", UNKNOWN), parts.get("heredoc_start", "")
+    is_raw = any(sign in start for sign in "'\"\\")
+    return body if is_raw or not re.search(r"[$`\\]", body) else UNKNOWN
+
+
+def find_substitutions(text: str) -> Iterator[str]:
+    """Yield the commands that a here-document runs."""
+    yield from re.split(r"(?<!\\)`", text)[1::2]
+    for match in re.finditer(r"(?<!\\)\$\((?!\()", text):
+        depth = 0
+        for at in range(match.end() - 1, len(text)):
+            depth += (text[at] == "(") - (text[at] == ")")
+            if not depth:
+                yield text[match.end() : at]
+                break
+        else:
+            yield UNKNOWN

@@ -1,0 +1,282 @@
+"""What programs run in turn: commands, scripts and files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from brim.shell.risk.calls import (
+    CommandRule,
+    ProgramCall,
+    command_table,
+    is_read_only_by_table,
+    language_of,
+)
+from brim.shell.risk.words import UNKNOWN, Word, is_known, plain
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """A file that a program runs."""
+
+    name: str
+    parts: tuple[str, ...] | None = None
+    """The commands in it that would run; None for the whole file."""
+
+
+InnerCommand = tuple["Sequence[Word] | str | RunFile", Sequence[str]]
+"""What a program runs, as words, as a script or as a file, and how it is run."""
+ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
+
+
+def find_inner_commands(call: ProgramCall) -> Iterator[InnerCommand]:
+    """Yield the commands that a program runs."""
+    special = _SPECIAL.get(call.name)
+    if special is not None:
+        is_quiet = call.name.startswith("fd") or is_read_only_by_table(call)
+        yield from ((found, ("quiet",) * is_quiet) for found in special(call))
+    if call.name == "command" and re.match(r"-p?[vV]", "".join(call.texts[:1])):
+        return
+    if call.name.startswith("py") and "-m" in call.texts:
+        yield call.words[call.texts.index("-m") + 1 :], ()
+    for wrapper in command_table().wrappers.get(call.name, ()):
+        rest = _after_subcommand(call, wrapper)
+        if rest is not None:
+            yield from ((found, wrapper.exceptions) for found in _unwrap(rest, wrapper))
+    yield from ((found, ()) for found in _guess_inner(call))
+
+
+def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
+    """Yield the arguments of an unknown program that look like a command."""
+    table = command_table()
+    known = (
+        table.read_only,
+        *(table.names[key] for key in ("any", "readers", "shells", "databases")),
+    )
+    wrappers = table.wrappers.get(call.name, ())
+    if any(call.name in names for names in known) or any(not w.subcommands for w in wrappers):
+        return
+    for at, text in enumerate(map(plain, call.texts)):
+        first, space, _ = text.partition(" ")
+        if first.rpartition("/")[2] in table.names["guessed"]:
+            yield text if space else call.words[at:]
+            return
+
+
+def _after_subcommand(call: ProgramCall, wrapper: CommandRule) -> ProgramCall | None:
+    """Return the call after the subcommand of a wrapper; None if it has another one."""
+    if not wrapper.subcommands:
+        return call
+    texts = map(plain, call.texts[:8])
+    at = next((n for n, text in enumerate(texts) if text in wrapper.subcommands[0]), None)
+    return None if at is None else call.after(at + 1)
+
+
+def _unwrap(call: ProgramCall, wrapper: CommandRule) -> Iterator[Sequence[Word] | str]:
+    traits = wrapper.exceptions
+    scripts = [option[1:] for option in wrapper.options if option.startswith("=")]
+    named = call.values(*scripts) if scripts else []
+    yield from map(plain, named)
+    at = _start(call, frozenset(option.lstrip("=") for option in wrapper.options), traits)
+    rest = [] if "alone" in traits else call.words[at:]
+    if not all(is_known(text) for text in call.texts[:at] if text.startswith("-")):
+        yield UNKNOWN
+    if "each" in traits:
+        yield from (plain(word.text) for word in rest)
+    elif rest and "joins" in traits:
+        yield " ".join(plain(word.text) for word in rest)
+    elif rest and "appends" in traits:
+        mark = plain(call.value("-I", "-i", "--replace") or "") or "{}"
+        mark = mark if is_known(mark) else "{}"
+        yield [*(Word(word.text.replace(mark, UNKNOWN)) for word in rest), Word(UNKNOWN)]
+    elif rest:
+        yield rest
+    elif "reads" in traits and call.stdin is not None and not named:
+        yield call.stdin
+
+
+def _start(call: ProgramCall, valued: frozenset[str], traits: Sequence[str]) -> int:
+    """Return the position of the inner command."""
+    skips = next((int(trait[4:]) for trait in traits if trait.startswith("skip")), 0)
+    texts, at, has_options = call.texts, 0, True
+    assigns = call.name in ("env", "sudo", "doas", "time", "then", "do", "else", "!")
+    while at < len(texts):
+        text = plain(texts[at])
+        if text == "--" and has_options:
+            at, has_options = at + 1, False
+        elif has_options and text.startswith("-") and (text != "-" or call.name in ("su", "env")):
+            has_optional = "appends" in traits and re.match(r"-\w*[iel]", text)  # -i, -e and -l
+            at += 2 if _takes_value(text, valued) and not has_optional else 1
+        elif assigns and ASSIGNMENT.match(text):
+            at += 1
+        elif skips:
+            at, skips = at + 1, skips - 1
+        else:
+            break
+    return at
+
+
+def _takes_value(text: str, valued: frozenset[str]) -> bool:
+    """Return whether an option takes the next argument: by name, abbreviated, or as in `-iu`."""
+    if text.startswith("--"):
+        return any(name.startswith(text) for name in valued)
+    letters = text[1:]
+    at = next((n for n, letter in enumerate(letters) if f"-{letter}" in valued), len(letters))
+    return at == len(letters) - 1 or text in valued
+
+
+def _find(call: ProgramCall) -> Iterator[Sequence[Word]]:
+    """Yield each `-exec` of a find, up to its `;` or `+`."""
+    current: list[Word] | None = None
+    for word in call.words:
+        text = plain(word.text)
+        if text in command_table().names["execs"]:
+            current = []
+        elif current is not None and text in (";", "+") and current:
+            yield current
+            current = None
+        elif current is not None:
+            current.append(Word(text.replace("{}", UNKNOWN)))
+    if current:
+        yield [*current, *([Word(UNKNOWN)] if call.name.startswith("fd") else [])]
+
+
+_SPECIAL: Final[dict[str, Callable[[ProgramCall], Iterator[Sequence[Word] | str]]]] = {
+    **dict.fromkeys(("find", "gfind", "fd", "fdfind"), _find),
+    "alias": lambda call: (plain(text).partition("=")[2] for text in call.texts if "=" in text),
+}
+
+
+# Scripts and files
+
+
+def find_run_code(call: ProgramCall) -> Iterator[InnerCommand]:
+    """Yield the code that a program runs: `sh -c x`, `source x`, `python c.py`, `make`, `npm t`."""
+    names = command_table().names
+    if call.name in names["shells"]:
+        found = _run_shell(call)
+    elif call.name in ("source", "."):
+        found = (RunFile(name) for name in call.operands()[:1])
+    elif call.name in ("make", "gmake"):
+        found = _run_make(call)
+    elif call.name in names["package_managers"]:
+        found = _run_package(call)
+    else:
+        found = _run_file(call)
+    return ((each, ()) for each in found)
+
+
+def _run_shell(call: ProgramCall) -> Iterator[Sequence[Word] | str | RunFile]:
+    """Yield what a shell runs: `-c`, a file, or its input."""
+    texts, at = [plain(text) for text in call.texts], 0
+    while at < len(texts) and (texts[at][:1] in ("-", "+") or not is_known(texts[at][:1])):
+        text = texts[at]
+        if not is_known(text):
+            yield UNKNOWN
+        if re.fullmatch(r"-\w*c\w*", text):
+            yield from _run_inline([each for each in texts[at + 1 :] if each != "--"])
+            return
+        takes_value = text in ("-o", "+o", "-O", "+O", "--rcfile", "--init-file")
+        at = len(texts) if text == "-s" else at + 1 + takes_value
+    operands = [text for text in call.texts[at:] if text not in ("-", "--", "/dev/stdin")]
+    if operands:
+        yield RunFile(operands[0])
+    elif call.stdin is not None:
+        yield UNKNOWN
+
+
+def _run_inline(rest: list[str]) -> Iterator[Sequence[Word] | str]:
+    """Yield what `sh -c` runs; what the script is given can become commands in it."""
+    script, *parameters = rest or [UNKNOWN]
+    if _FORWARDS.search(script):
+        yield [Word(text) for text in (parameters if "$0" in script else parameters[1:])]
+    yield script
+
+
+_FORWARDS: Final = re.compile(r"""(?:^|[;&|(]|exec|eval|sudo|env)\s*["']?\$[{]?[@*0-9]""")
+
+
+def _run_file(call: ProgramCall) -> Iterator[RunFile]:
+    """Yield the files that an interpreter runs."""
+    language = language_of(call.name)
+    if language is None:
+        yield from [RunFile(call.name)] * call.name.endswith((".py", ".sh"))
+        return
+    yield from map(RunFile, call.values(*language.get("files", "").split()))
+    operands = call.operands(*language.get("valued", "").split())
+    operands = operands[1:] if operands[:1] == ["run"] else operands
+    has_code = call.has(*(flag for flag in language["code"].split() if flag.startswith("-")))
+    if operands and not has_code and operands[0] != "-" and "files" not in language:
+        yield RunFile(operands[0])
+
+
+def _run_package(call: ProgramCall) -> Iterator[RunFile]:
+    """Yield the scripts of package.json that a package manager would run."""
+    operands = [plain(text) for text in call.operands("-C", "--prefix", "-w", "--workspace")]
+    if not operands:
+        return
+    is_run = operands[0] in ("run", "run-script") and bool(operands[1:])
+    name = {"t": "test", "i": "install", "ci": "install"}.get(operands[0], operands[is_run])
+    try:
+        scripts = json.loads(call.places.read("package.json") or "{}").get("scripts", {})
+        steps = [scripts.get(step) for step in (f"pre{name}", name, f"post{name}")]
+    except (ValueError, AttributeError):
+        return
+    parts = tuple(step for step in steps if isinstance(step, str) and step)
+    yield RunFile("package.json", parts)
+
+
+def _run_make(call: ProgramCall) -> Iterator[str | RunFile]:
+    """Yield the recipes that make would run."""
+    named = call.value("-f", "--file", "--makefile")
+    if named in ("-", "/dev/stdin"):
+        yield UNKNOWN
+        return
+    folder = plain(call.value("-C", "--directory") or ".")
+    for name in [named] if named else ["GNUmakefile", "makefile", "Makefile"]:
+        path = f"{folder}/{plain(name)}"
+        if (text := call.places.read(path)) is not None:
+            goals = [plain(word) for word in call.operands("-C", "-f", "-j", "-I", "-o", "-W")]
+            is_dry = call.has("-n", "--just-print", "--dry-run", "--recon")
+            goals = [goal for goal in goals if goal[0].isalpha() and "=" not in goal]
+            yield RunFile(path, tuple(_find_recipes(text, goals, is_dry=is_dry)))
+            return
+
+
+_MAKE_RULE: Final = re.compile(r"^([^\s#=:][^=:#]*?)\s*::?(?!=)\s*([^=#;]*)(?:;(.*))?(?:#.*)?$")
+
+
+def _find_recipes(text: str, goals: list[str], *, is_dry: bool) -> Iterator[str]:
+    """Yield the recipe lines of these goals and of what they depend on, as the shell sees them.
+
+    A dry run still runs the lines that begin with `+` or that call make again.
+    """
+    recipes: dict[str, list[str]] = {}
+    needs: dict[str, list[str]] = {}
+    targets: list[str] = []
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.startswith("\t"):
+            for target in targets:
+                recipes[target].append(line.strip())
+        elif match := _MAKE_RULE.match(line):
+            targets = match[1].split()
+            for target in targets:
+                recipes.setdefault(target, []).extend(filter(None, [match[3]]))
+                needs.setdefault(target, []).extend(match[2].split())
+    waiting = goals or [target for target in recipes if not target.startswith(".")][:1]
+    if "%" in "".join(recipes) or not all(goal in recipes for goal in waiting):
+        waiting = list(recipes)
+    chosen: dict[str, None] = {}
+    while waiting:
+        goal = waiting.pop()
+        if goal not in chosen:
+            chosen[goal] = None
+            waiting += needs.get(goal, ())
+    for line in (line for goal in chosen for line in recipes.get(goal, ())):
+        if not is_dry or re.match(r"[@-]*\+|.*\$[({]MAKE", line):
+            known = line.lstrip("@-+ ").replace("$(RM)", "rm -f").replace("$(MAKE)", "make")
+            yield re.sub(r"\$\([^()]*\)|\$\{[^{}]*\}|\$[@<^*?%]", "value", known).replace("$$", "$")
+    yield from re.findall(r"\$\(shell\s+([^()]*)\)", text)
