@@ -34,11 +34,11 @@ class MessageFitter:
         self,
         given: Sequence[object] | Mapping[str, object],
         model: object = None,
-        tools: Iterable[object] = (),
+        tools: Iterable[object] | None = None,
     ) -> Request:
         """Return the request for messages or a body; `model` is the framework's, if it is text."""
         name = self._model or (model if isinstance(model, str) else None)
-        request = fit(given, model=name, tools=[*tools] or None, **self._options)
+        request = fit(given, model=name, tools=[*(tools or ())] or None, **self._options)
         if self._on_plan is not None:
             self._on_plan(request.plan)
         return request

@@ -1,55 +1,60 @@
-"""Haystack: `CompactionHook(BrimCompactor(window=8192), context_window=8192, ...)`."""
+"""Haystack: `Agent(chat_generator=BrimChatGenerator(generator, window=8192), tools=tools)`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from asyncio import to_thread
 from typing import Any, Unpack
 
+from haystack import component, default_to_dict
+from haystack.core.serialization import component_to_dict
 from haystack.dataclasses import ChatMessage
-from haystack.tools import Tool
+from haystack.tools import flatten_tools_or_toolsets
 
-from brim.integrations.adapter import AdapterSettings, MessageFitter, RunHistory, map_back
+from brim.integrations.adapter import AdapterSettings, MessageFitter, map_back
 
 
-class BrimCompactor:
-    """Fits the messages of an agent.
+@component
+class BrimChatGenerator:
+    """A chat generator that fits every request; the agent keeps all messages."""
 
-    Haystack replaces the agent's messages by the fitted ones, so the compactor keeps the whole
-    `history`, and fits it again each time. `tools` are those of the agent, to be counted.
-    """
-
-    def __init__(self, tools: Sequence[Tool] = (), **settings: Unpack[AdapterSettings]) -> None:
-        self._run = RunHistory[ChatMessage]()
-        self._tools = [{"type": "function", "function": tool.tool_spec} for tool in tools]
+    def __init__(self, inner: Any, **settings: Unpack[AdapterSettings]) -> None:
+        self.inner = inner
+        self._settings = settings
         self._fitter = MessageFitter(**settings)
 
-    @property
-    def history(self) -> list[ChatMessage]:
-        """All messages of the run."""
-        return self._run.messages
+    def fit(self, messages: list[ChatMessage], tools: Any = None) -> list[ChatMessage]:
+        """Return the messages that fit; unchanged ones are the same objects."""
+        bodies = [message.to_openai_dict_format() for message in messages]
+        offered = flatten_tools_or_toolsets(tools)
+        schemas = [{"type": "function", "function": tool.tool_spec} for tool in offered]
+        fitted = self._fitter.fit(bodies, getattr(self.inner, "model", None), schemas)
+        return map_back(fitted, messages, ChatMessage.from_openai_dict_format, _change)
 
-    def compact(
-        self, messages: list[ChatMessage], target_tokens: int = 0, token_counter: object = None
-    ) -> list[ChatMessage] | None:
-        """Return the messages that fit, or None if all do; the budget is brim's own."""
-        history = self._run.extend(messages)
-        bodies = [message.to_openai_dict_format() for message in history]
-        fitted = self._fitter.fit(bodies, None, self._tools)
-        sent = map_back(fitted, history, _create, _change)
-        self._run.record(sent)
-        return sent if sent != messages else None
+    @component.output_types(replies=list[ChatMessage])
+    def run(
+        self, messages: list[ChatMessage], tools: Any = None, **options: Any
+    ) -> dict[str, list[ChatMessage]]:
+        return self.inner.run(messages=self.fit(messages, tools), tools=tools, **options)
 
-    async def compact_async(
-        self, messages: list[ChatMessage], target_tokens: int = 0, token_counter: object = None
-    ) -> list[ChatMessage] | None:
-        return self.compact(messages)
+    @component.output_types(replies=list[ChatMessage])
+    async def run_async(
+        self, messages: list[ChatMessage], tools: Any = None, **options: Any
+    ) -> dict[str, list[ChatMessage]]:
+        fitted = self.fit(messages, tools)
+        if hasattr(self.inner, "run_async"):
+            return await self.inner.run_async(messages=fitted, tools=tools, **options)
+        return await to_thread(self.inner.run, messages=fitted, tools=tools, **options)
 
+    def to_dict(self) -> dict[str, Any]:
+        return default_to_dict(self, inner=component_to_dict(self.inner, "inner"), **self._settings)
 
-def _create(body: dict[str, Any]) -> ChatMessage:
-    return ChatMessage.from_openai_dict_format(body)
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner" or name.startswith("_"):  # Haystack has its own of each component
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
 
 def _change(message: ChatMessage, body: dict[str, Any]) -> ChatMessage:
     """Return a copy with other text and the same name, id and metadata."""
-    data, changed = message.to_dict(), _create(body).to_dict()
-    return ChatMessage.from_dict({**data, "content": changed["content"]})
+    changed = ChatMessage.from_openai_dict_format(body).to_dict()
+    return ChatMessage.from_dict({**message.to_dict(), "content": changed["content"]})

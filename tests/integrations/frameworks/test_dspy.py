@@ -6,7 +6,7 @@ from typing import Any
 import dspy
 import pytest
 
-from brim.integrations.dspy import BrimLM
+from brim.integrations.dspy import BrimLM, BrimReAct
 from brim.testing import ScriptedServer
 from tests.support.frameworks import CALLS, DONE, MODEL, QUESTION, WINDOW, read_file
 from tests.support.pages import run_page
@@ -35,17 +35,21 @@ def run_loop(server: Any, **given: Any) -> Any:
     options = {"api_base": server.url, "api_key": "key", "cache": False, "num_retries": 0}
     name = f"openai/{MODEL}"
     lm = BrimLM(name, fit=fit, **options) if fit else dspy.LM(name, **options)
+    kind = BrimReAct if fit else dspy.ReAct
     with dspy.context(lm=lm):
-        return dspy.ReAct("question -> answer", tools=[read_file], max_iters=60)(question=QUESTION)
+        return kind("question -> answer", tools=[read_file], max_iters=60)(question=QUESTION)
 
 
-def test_the_loop_is_completed_without_a_context_length_error() -> None:
+def test_the_loop_is_completed_and_the_trajectory_is_whole() -> None:
     plans: list[Any] = []
     with ScriptedServer(script(), window=WINDOW, model=MODEL) as server:
         result = run_loop(server, window=WINDOW, reply=500, on_plan=plans.append)
     assert result.answer == DONE
     assert not server.rejected
     assert len(server.requests) == CALLS + 1 == len(plans)
+    assert all(request.tokens <= WINDOW - 500 for request in server.requests)
+    outputs = [value for key, value in result.trajectory.items() if key.startswith("observation")]
+    assert outputs[:-1] == [read_file(number) for number in range(1, CALLS)]
 
 
 def test_without_brim_the_server_rejects_requests() -> None:
@@ -55,7 +59,7 @@ def test_without_brim_the_server_rejects_requests() -> None:
 
 
 def test_the_page_of_the_documentation_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    reply = "[[ ## reasoning ## ]]\nEasy.\n\n[[ ## answer ## ]]\n4"
-    with ScriptedServer(reply, window=WINDOW, model=MODEL) as server:
+    with ScriptedServer(script(), window=WINDOW, model=MODEL) as server:
         run_page("dspy", server, monkeypatch)
-    assert len(server.requests) == 1
+    assert len(server.requests) == CALLS + 1
+    assert not server.rejected
