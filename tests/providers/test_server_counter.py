@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -123,6 +124,155 @@ def test_only_the_counted_fields_and_the_key_are_sent(
         assert "sk-1" in str(server.asked[0].headers)
 
     run_counter(by_path({path: {"input_tokens": 5}}), script, format, key="sk-1")
+
+
+CLAUDE = {"model": "us.anthropic.claude-x-v1:0", "max_tokens": 9, "system": "s", "messages": []}
+VERTEX = "http://eu-aiplatform.googleapis.com/v1/projects/p/locations/eu"
+BEDROCK = "http://bedrock-runtime.us-east-1.amazonaws.com"
+GEMINI_BODY = {
+    "systemInstruction": {"parts": [{"text": "Be brief."}]},
+    "contents": [
+        {"role": "user", "parts": [{"text": "Where?"}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "find", "args": {"x": 1}}}]},
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"name": "find", "response": {"result": "here"}}},
+                {"text": "Thanks."},
+            ],
+        },
+    ],
+    "tools": [
+        {"functionDeclarations": [{"name": "find", "parametersJsonSchema": {"type": "object"}}]}
+    ],
+}
+CALLS = {
+    "model": "google/gemini-x",
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Where?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "1", "function": {"name": "find", "arguments": '{"x": 1}'}}],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "here"},
+        {"role": "user", "content": "Thanks."},
+    ],
+    "tools": [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}],
+    "stream": True,
+}
+
+
+def decode_bedrock(body: Any) -> Any:
+    return json.loads(b64decode(body["input"]["invokeModel"]["body"]))
+
+
+@pytest.mark.parametrize(
+    ("address", "format", "path", "body", "sent"),
+    [
+        (
+            "http://generativelanguage.googleapis.com/v1beta/openai",
+            "openai",
+            "/v1beta/models/gemini-x:countTokens",
+            CALLS,
+            {"generateContentRequest": {"model": "models/gemini-x", **GEMINI_BODY}},
+        ),
+        (
+            f"{VERTEX}/endpoints/openapi",
+            "openai",
+            "/v1/projects/p/locations/eu/publishers/google/models/gemini-x:countTokens",
+            CALLS,
+            GEMINI_BODY,
+        ),
+        (
+            f"{VERTEX}/publishers/anthropic",
+            "anthropic",
+            "/v1/projects/p/locations/eu/publishers/anthropic/models/count-tokens:rawPredict",
+            CLAUDE,
+            {
+                "anthropic_version": "vertex-2023-10-16",
+                "model": CLAUDE["model"],
+                "system": "s",
+                "messages": [],
+            },
+        ),
+        (
+            f"{BEDROCK}/anthropic",
+            "anthropic",
+            "/model/anthropic.claude-x-v1:0/count-tokens",
+            CLAUDE,
+            {
+                "anthropic_version": "bedrock-2023-05-31",
+                "max_tokens": 1,
+                "system": "s",
+                "messages": [],
+            },
+        ),
+        (
+            f"{BEDROCK}/openai/v1",
+            "openai",
+            "/model/m/count-tokens",
+            BODY,
+            {"messages": BODY["messages"]},
+        ),
+    ],
+)
+def test_providers_count_at_an_address_of_their_own(
+    address: str,
+    format: FormatName,
+    path: str,
+    body: dict[str, Any],
+    sent: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fields = ("totalTokens", "input_tokens", "inputTokens")
+
+    async def work() -> None:
+        async with run_scripted(by_path({path: dict.fromkeys(fields, 34)})) as server:
+            monkeypatch.setenv("http_proxy", server.url)
+            async with Transport(Endpoint(address, format, key="sk-1")) as connection:
+                counter = ServerCounter(connection, states=CountStates())
+                assert await counter.count(body) == 34
+                assert await counter.count_text("m", "words") is None
+            (asked,) = server.asked
+            received = asked.body
+            assert (decode_bedrock(received) if "input" in received else received) == sent
+            key = asked.headers.get("x-goog-api-key") or asked.headers["Authorization"]
+            assert key == ("sk-1" if "generativelanguage" in address else "Bearer sk-1")
+
+    run(work())
+
+
+def test_gemini_gets_the_key_of_the_client_without_one_of_the_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = "/v1beta/models/gemini-x:countTokens"
+
+    async def work() -> None:
+        async with run_scripted(by_path({path: {"totalTokens": 3}})) as server:
+            monkeypatch.setenv("http_proxy", server.url)
+            address = "http://generativelanguage.googleapis.com/v1beta/openai"
+            async with Transport(Endpoint(address)) as connection:
+                counter = ServerCounter(connection, states=CountStates())
+                assert await counter.count(CALLS, {"authorization": "Bearer sk-2"}) == 3
+            assert server.asked[0].headers["x-goog-api-key"] == "sk-2"
+            assert not {"Authorization", "authorization"} & set(server.asked[0].headers)
+
+    run(work())
+
+
+def test_a_body_that_a_provider_cannot_get_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with run_scripted(by_path({})) as server:
+            monkeypatch.setenv("http_proxy", server.url)
+            address = "http://generativelanguage.googleapis.com/v1beta/openai"
+            async with Transport(Endpoint(address)) as connection:
+                counter = ServerCounter(connection, states=CountStates())
+                assert await counter.count({"model": "gemini-x", "messages": [7]}) is None
+            assert server.asked == []
+
+    run(work())
 
 
 def test_vllm_counts_the_generation_prompt_too() -> None:

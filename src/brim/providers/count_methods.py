@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Literal
+from urllib.parse import quote
 
-from brim.providers.endpoint import Endpoint
+from brim.providers.endpoint import Endpoint, RootPath
 from brim.wire.formats import ANTHROPIC, CHAT, REPLY_KEYS, RESPONSES, FormatName
 
 CountSubject = Literal["request", "text"]
@@ -30,11 +32,32 @@ class CountMethod:
     """Whether it counts a list of texts with -1 between them."""
     is_api_path: bool = False
     """Whether the path is under `/v1`."""
+    convert: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    """Returns the body to send for a request, if the method has a format of its own."""
+    key_header: str = ""
+    """The header for the key, if it is not that of other requests to the endpoint."""
 
-    def address(self, endpoint: Endpoint) -> str:
+    def address(self, endpoint: Endpoint, model: str) -> str:
+        if self.convert is not None:
+            name = quote(_PROFILE.sub("", model.rpartition("/")[2]), safe=":@{}")
+            return RootPath(self.path.replace("{model}", name))
         return endpoint.under(self.path) if self.is_api_path else self.path
 
+    def build_headers(
+        self, endpoint: Endpoint, headers: Mapping[str, str] | None
+    ) -> Mapping[str, str]:
+        """Return the headers of a client with the key in the header that the method needs."""
+        given = dict(headers or {})
+        if not self.key_header or self.key_header in map(str.lower, given):
+            return given
+        tokens = [value for name, value in given.items() if name.lower() == "authorization"]
+        key = tokens[0].removeprefix("Bearer ") if tokens else endpoint.key
+        kept = {name: value for name, value in given.items() if name.lower() != "authorization"}
+        return {**kept, "Authorization": "", **({self.key_header: key} if key else {})}
+
     def build_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        if self.convert is not None:
+            return self.convert(body)
         if self.text_field is not None:
             return {"model": body["model"], self.text_field: body["text"], **self.fixed}
         if self.fields is None:
@@ -59,6 +82,8 @@ class CountMethod:
         return [end - start - 1 for start, end in pairwise((-1, *ends, len(tokens)))]
 
 
+_PROFILE: Final = re.compile(r"^(?:us|eu|apac|au|ca|jp|sa|us-gov|global)\.(?=.)")
+"""The region in the id of Bedrock's inference profiles; only the model itself can be counted."""
 _STREAM_FIELDS: Final = ("stream", "stream_options")
 _SEPARATOR: Final = -1
 """Stands between the texts of a batch, and between their tokens."""
@@ -110,9 +135,6 @@ TEXTS: Final[Sequence[CountMethod]] = (
 )
 """Ways to count plain text."""
 
-HOSTS_WITHOUT_COUNTS: Final = frozenset(("api.openai.com", "api.anthropic.com", "openrouter.ai"))
-"""Hosts that count neither text nor requests in the chat format."""
-
 UNCOUNTED_FIELDS: Final = frozenset(
     [
         *_STREAM_FIELDS,
@@ -120,10 +142,3 @@ UNCOUNTED_FIELDS: Final = frozenset(
     ]
 )
 """Fields that do not affect the count: requests that differ only in these have the same count."""
-
-
-def find_methods(endpoint: Endpoint, subject: CountSubject) -> Sequence[CountMethod]:
-    """Return the methods that an endpoint may support, in the order in which they are tried."""
-    if endpoint.host in HOSTS_WITHOUT_COUNTS and (subject == "text" or endpoint.format == "openai"):
-        return ()
-    return REQUESTS[endpoint.format] if subject == "request" else TEXTS

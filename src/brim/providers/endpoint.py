@@ -20,6 +20,12 @@ _API_VERSION = re.compile(r"/v\d+(?:alpha|beta)?\d*(?:/|$)")
 """A path with a version, such as `/v1beta/openai`, does not get `/v1` appended."""
 
 
+class RootPath(str):
+    """A path from the root of the host; other paths are relative to the endpoint's `url`."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """The address of a model server, and what every request to it carries.

@@ -24,8 +24,9 @@ from brim.errors import (
     ProviderTimeoutError,
 )
 from brim.providers import errors
-from brim.providers.count_methods import UNCOUNTED_FIELDS, CountMethod, CountSubject, find_methods
+from brim.providers.count_methods import UNCOUNTED_FIELDS, CountMethod, CountSubject
 from brim.providers.endpoint import Endpoint
+from brim.providers.hosted_counts import find_methods
 from brim.providers.text_count import TextRequest
 from brim.providers.transport import Transport, encode_body
 from brim.wire.formats import FORMATS
@@ -330,7 +331,10 @@ class ServerCounter:
     async def _try_method(
         self, state: CountState, method: CountMethod, request: _CountRequest
     ) -> int | None:
-        raw = encode_body(method.build_body(request.body))
+        try:
+            raw = encode_body(method.build_body(request.body))
+        except InputError:  # it has no form in the method's own format
+            return None
         response = await self._post(state, method, raw, request)
         if response is None:
             return None
@@ -357,11 +361,11 @@ class ServerCounter:
         try:
             response = await self.transport.request_json(
                 "POST",
-                method.address(self.transport.endpoint),
+                method.address(self.transport.endpoint, request.model),
                 raw,
                 timeout=self._timeout + len(raw) / BYTES_PER_SECOND,
                 retries=0,
-                headers=request.headers,
+                headers=method.build_headers(self.transport.endpoint, request.headers),
             )
         except ProviderError as error:
             await self._handle_failure(state, method, error, request)
@@ -394,7 +398,7 @@ class ServerCounter:
                 state.pause(f"unknown: {_describe_failure(error)}", self._clock())
 
     def _rule_out(self, state: CountState, method: CountMethod, problem: str) -> None:
-        where = self.transport.endpoint.host + method.address(self.transport.endpoint)
+        where = self.transport.endpoint.host + method.address(self.transport.endpoint, "{model}")
         state.rule_out(method, f"{where} {problem}", self._clock())
 
 

@@ -23,7 +23,7 @@ from brim.errors import (
 )
 from brim.providers import errors
 from brim.providers.connection_pool import ConnectError, ConnectionPool, Origin
-from brim.providers.endpoint import Endpoint
+from brim.providers.endpoint import Endpoint, RootPath
 from brim.providers.http_connection import (
     Header,
     Response,
@@ -92,6 +92,8 @@ class Transport:
         """The headers at the beginning of every request: `Host`, and those for a proxy."""
         self._target_prefix = ""
         """What precedes a path in the request line."""
+        self._origin_prefix = ""
+        """What precedes a path from the root of the host."""
         self._finalizer: weakref.finalize[..., Transport] | None = None
 
     async def __aenter__(self) -> Self:
@@ -296,6 +298,7 @@ class Transport:
         """Return a response whose status is a success; raise the error of any other."""
         data = body if isinstance(body, bytes) or body is None else encode_body(body)
         sent = default_headers(self.endpoint) | dict(headers)
+        sent = {name: value for name, value in sent.items() if value}
         if data is not None:
             sent["Content-Type"] = "application/json"
         state = SendState(None if observer is None else observer.before_send)
@@ -314,7 +317,8 @@ class Transport:
 
     def _target(self, path: str) -> str:
         """Return the request target for a path; only characters that cannot be sent are quoted."""
-        target = (self._target_prefix + path).partition("#")[0].removesuffix("?")
+        before = self._origin_prefix if isinstance(path, RootPath) else self._target_prefix
+        target = (before + path).partition("#")[0].removesuffix("?")
         return target if target.isascii() else quote(target, safe=_UNQUOTED)
 
     def _get_pool(self) -> ConnectionPool:
@@ -332,10 +336,11 @@ class Transport:
         origin, proxy = Origin.parse(endpoint.url), find_proxy(endpoint)
         has_host = any(name.lower() == "host" for name in endpoint.headers)
         first = {} if has_host else {"Host": origin.authority}
-        self._target_prefix = urlsplit(endpoint.url).path
+        self._origin_prefix = ""
         if proxy is not None and origin.scheme == "http":
             first |= proxy.headers
-            self._target_prefix = f"{origin}{self._target_prefix}"
+            self._origin_prefix = str(origin)
+        self._target_prefix = self._origin_prefix + urlsplit(endpoint.url).path
         self._first_headers = encode_headers(first)
         needs_tls = origin.scheme == "https" or (proxy is not None and proxy.is_secure)
         self._pool = ConnectionPool(
