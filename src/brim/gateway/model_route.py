@@ -50,6 +50,9 @@ RATIO_DROP: Final = 1.06
 """A calibration ratio rises immediately, and falls only by more than this factor."""
 OFFSET_DROP: Final = 1.5
 """The same for the tokens that a server adds to each request."""
+LOWER_REPORTS: Final = 64
+"""A calibration falls only after so many reports in a row: it would rise again soon otherwise, and
+each change moves the trims and costs what was counted before."""
 INITIAL_REPORTS: Final = 8
 REPORT_INTERVAL: Final = 16
 """After the first reports, only one in so many is evaluated."""
@@ -116,6 +119,8 @@ class ModelRoute:
         self._cache = cache
         self._fitters: dict[tuple[str, int, int | None], BodyFitter] = {}
         self._reports = 0
+        self._lower_reports = 0
+        """Reports in a row after which the profile could be lower."""
         self._overheads: dict[RequestKind, tuple[int, float]] = {}
         """Number of reports, and the most tokens that the server added for each message."""
         self._latest = UNCALIBRATED
@@ -297,8 +302,17 @@ class ModelRoute:
 
     def _calibrate(self, calibration: Calibration) -> None:
         self._latest = calibration
-        if is_significant_change(self.profile.calibration, calibration):
-            self._set_profile(self.profile.with_calibration(calibration))
+        known = self.profile.calibration
+        if is_higher(known, calibration):
+            self._lower_reports = 0
+        elif is_lower(known, calibration):
+            self._lower_reports += 1
+            if not self.is_calibrating and self._lower_reports < LOWER_REPORTS:
+                return
+        else:
+            self._lower_reports = 0
+            return
+        self._set_profile(self.profile.with_calibration(calibration))
 
     async def save(self) -> None:
         """Save the calibration if it has changed."""
@@ -307,19 +321,22 @@ class ModelRoute:
             await asyncio.to_thread(source.save, self.model, self._latest)
 
 
-def is_significant_change(known: Calibration, latest: Calibration) -> bool:
-    """Return whether a calibration is worth moving the trims: up for safety, down for a lot."""
-    if latest.window != known.window:
-        return True
-    uncertainties = known.uncertainty(1.0), latest.uncertainty(1.0)
+def is_higher(known: Calibration, latest: Calibration) -> bool:
+    """Return whether a calibration must be followed at once: the known one is too low."""
     return (
-        _differs(known.ratio, latest.ratio)
-        or _differs(known.density, latest.density)
-        or _differs(known.offset, latest.offset, OFFSET_DROP)
-        or uncertainties[1] > uncertainties[0]
-        or uncertainties[1] <= uncertainties[0] / 2
+        latest.window != known.window
+        or latest.ratio > known.ratio
+        or latest.density > known.density
+        or latest.offset > known.offset
+        or latest.uncertainty(1.0) > known.uncertainty(1.0)
     )
 
 
-def _differs(known: float, latest: float, down: float = RATIO_DROP) -> bool:
-    return latest > known or latest * down < known
+def is_lower(known: Calibration, latest: Calibration) -> bool:
+    """Return whether a calibration is lower by so much that it is worth moving the trims."""
+    return (
+        latest.ratio * RATIO_DROP < known.ratio
+        or latest.density * RATIO_DROP < known.density
+        or latest.offset * OFFSET_DROP < known.offset
+        or latest.uncertainty(1.0) <= known.uncertainty(1.0) / 2
+    )
