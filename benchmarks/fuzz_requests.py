@@ -1,0 +1,188 @@
+"""Requests for the fuzzer: valid ones of every format with unusual changes, from a seed.
+
+The same seed and number give the same request, so a failure can be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+LONG: Final = "So many words that they do not fit. " * 60
+_TOOL: Final = {"name": "read", "description": "Read a file.", "parameters": {"type": "object"}}
+
+CHAT: Final[dict[str, Any]] = {
+    "model": "gpt-4o",
+    "max_tokens": 9,
+    "temperature": 0.7,
+    "stream": False,
+    "tools": [{"type": "function", "function": _TOOL}],
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "What is in the file?"}]},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": LONG},
+        {"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+            {"type": "text", "text": "And in this picture?"}]},
+    ],
+}  # fmt: skip
+MESSAGES: Final[dict[str, Any]] = {
+    "model": "claude-sonnet-5",
+    "max_tokens": 9,
+    "stream": False,
+    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+    "thinking": {"type": "enabled", "budget_tokens": 5},
+    "tools": [{"name": "read", "input_schema": {"type": "object"}}],
+    "messages": [
+        {"role": "user", "content": "What is in the file?"},
+        {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "t1",
+             "content": [{"type": "text", "text": LONG}]},
+            {"type": "text", "text": "Go on."}]},
+    ],
+}  # fmt: skip
+RESPONSES: Final[dict[str, Any]] = {
+    "model": "gpt-5-mini",
+    "max_output_tokens": 9,
+    "stream": False,
+    "instructions": "Be brief.",
+    "tools": [{"type": "function", "name": "read", "parameters": {"type": "object"}}],
+    "input": [
+        {"role": "user", "content": "What is in the file?"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc"},
+        {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": LONG},
+    ],
+}
+KEY_CHANGE: Final[dict[str, Any]] = {
+    "note": "fuzzed", "expires": "30d", "models": [], "caps": ["1000000/day", "9G tokens/day"],
+}  # fmt: skip
+CAP_CHANGE: Final[dict[str, Any]] = {"scope": "project:fuzz", "caps": ["1000000/month"]}
+
+BASES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
+    *[("POST", "/v1/chat/completions", CHAT)] * 6,
+    *[("POST", "/v1/messages", MESSAGES)] * 6,
+    *[("POST", "/v1/responses", RESPONSES)] * 6,
+    ("POST", "/v1/messages/count_tokens", MESSAGES),
+    ("POST", "/v1/responses/input_tokens", RESPONSES),
+    ("PATCH", "/brim/keys/fuzzed", KEY_CHANGE),
+    ("PUT", "/brim/caps", CAP_CHANGE),
+)
+"""Methods, paths and valid bodies; completions are most of them."""
+
+_TEXTS: Final = (
+    *("", "a", "assistant", "user", "system", "tool", "function", "developer", "text", "auto"),
+    *("tool_use", "tool_result", "thinking", "image", "image_url", "input_text", "none", "any"),
+    *("message", "function_call", "function_call_output", "web_search", "code_interpreter"),
+    *("computer_use_preview", "mcp", "file_search", "json_schema", "flex", "priority", "5/day"),
+    *("\ud83d", "\x00", "é世\u202e", "-1", "1e999", "data:,", "http://127.0.0.1:9/x.png"),
+    *("gpt-4o:online", "gpt-4o", "claude-sonnet-5", "no-such-model", "../x", "%00", "{}", "[]"),
+)
+_FIELDS: Final = (
+    *("n", "best_of", "stream", "stream_options", "logprobs", "modalities", "audio", "prediction"),
+    *("response_format", "service_tier", "speed", "store", "tool_choice", "parallel_tool_calls"),
+    *("web_search_options", "search_parameters", "inference_geo", "metadata", "user", "stop"),
+    *("max_tokens", "max_completion_tokens", "max_output_tokens", "reasoning", "thinking"),
+    *("previous_response_id", "conversation", "background", "include", "truncation", "prompt"),
+    *("context_management", "container", "mcp_servers", "functions", "function_call", "type"),
+    *("role", "content", "text", "name", "id", "input", "source", "cache_control", "_pin"),
+    *("_priority", "tool_calls", "tool_call_id", "arguments", "detail", "file", "file_id", "url"),
+)
+_HEADERS: Final = (
+    *("brim-policy: rolling", "brim-policy: \x80", "brim-fitting: off", "brim-fitting: dry-run"),
+    *("brim-fitting: x", "brim-cache-marks: on", "content-encoding: gzip", "anthropic-beta: x"),
+    *("content-encoding: br", "anthropic-version: 2023-06-01", "accept: text/event-stream"),
+    *("origin: https://example.org", "origin: null", "idempotency-key: k", "x-api-key: brim-x"),
+    *("content-type: text/plain", "traceparent: 00-zz-1-1", "expect: 100-continue", "x: \t"),
+)
+_MAX_TEXT: Final = 3_000
+
+
+class FuzzedRequest(NamedTuple):
+    """One request."""
+
+    method: str
+    path: str
+    body: bytes
+    headers: tuple[str, ...] = ()
+    is_cut: bool = False
+    """Whether the client disconnects before the response."""
+
+
+def create_requests(seed: int, number: int) -> Iterator[FuzzedRequest]:
+    """Return so many requests of a seed."""
+    for index in range(number):
+        yield create_request(Random(f"{seed}/{index}"))
+
+
+def create_request(random: Random) -> FuzzedRequest:
+    method, path, base = random.choice(BASES)
+    body = json.loads(orjson.dumps(base))
+    for _ in range(random.choice((0, 1, 1, 1, 2, 3))):
+        _mutate(random, body)
+    raw = _dump(body)
+    if random.random() < 0.08:
+        raw = _damage(random, raw)
+    count = 0 if random.random() < 0.7 else random.randint(1, 2)
+    headers = tuple(random.sample(_HEADERS, count))
+    return FuzzedRequest(method, path, raw, headers, random.random() < 0.02)
+
+
+def _dump(body: object) -> bytes:
+    return json.dumps(body, ensure_ascii=True).encode()
+
+
+def _damage(random: Random, raw: bytes) -> bytes:
+    """Return the bytes cut off, or with other bytes inside."""
+    place = random.randrange(len(raw) + 1)
+    if random.random() < 0.5:
+        return raw[:place]
+    return raw[:place] + random.randbytes(random.randint(1, 3)) + raw[place:]
+
+
+def _mutate(random: Random, body: dict[str, Any]) -> None:
+    """Replace, remove or add one value somewhere in a body."""
+    places = [*_find_places(body)]
+    if not places:
+        return
+    holder, key = random.choice(places)
+    kind = random.random()
+    if kind < 0.15 and isinstance(holder, dict):
+        del holder[key]
+    elif kind < 0.45 and isinstance(holder, dict):
+        holder[random.choice(_FIELDS)] = _create_value(random, 3)
+    elif kind < 0.55 and isinstance(holder, list):
+        holder.append(holder[random.randrange(len(holder))])
+    else:
+        holder[key] = _create_value(random, 3)
+
+
+def _find_places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Return every position of a value in a body, with its container."""
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from _find_places(value[key])
+
+
+def _create_value(random: Random, depth: int) -> Any:
+    kind = random.randrange(12 if depth else 8)
+    if kind < 3:
+        return random.choice((None, True, False, 0, 1, -1, 10**40, 2**63, 1e308, -0.5, 3))
+    if kind < 7:
+        return random.choice(_TEXTS)
+    if kind == 7:
+        return "word " * random.randrange(_MAX_TEXT // 5)
+    if kind < 10:
+        return [_create_value(random, depth - 1) for _ in range(random.randrange(3))]
+    names = random.choices(_FIELDS, k=random.randrange(4))
+    return {name: _create_value(random, depth - 1) for name in names}
