@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from decimal import Decimal, InvalidOperation
@@ -97,9 +97,9 @@ def serve(
     ([upstreams.NAME], see `brim config --example`), or from the options.
 
     As soon as a key exists (`brim keys add NAME`), or if gateway.require_keys is set, clients need
-    a key. Without keys, the gateway listens on this machine only and accepts every request. SIGTERM
-    or Ctrl-C stops it when the running requests have finished; a second Ctrl-C stops it
-    immediately.
+    a key. Without keys, the gateway listens on this machine only and accepts every request. SIGHUP
+    reads the configuration again. SIGTERM or Ctrl-C stops it when the running requests have
+    finished; a second Ctrl-C stops it immediately.
 
     \b
     brim serve --upstream https://api.openai.com/v1
@@ -111,11 +111,17 @@ def serve(
     ANTHROPIC_BASE_URL=http://127.0.0.1:8484 claude
     """
     require_packages("gateway", PACKAGES)
-    loaded = load_config({"gateway.policy": policy, "gateway.host": host, "gateway.port": port})
+    flags = {"gateway.policy": policy, "gateway.host": host, "gateway.port": port}
+    loaded = load_config(flags)
     described = {key: value for key, value in upstream.items() if value not in (None, ())}
     with _resolve_upstreams(loaded.config, described, local) as (chosen, environment):
+
+        def load_again() -> Config:
+            found = load_config(flags).config
+            return replace(found, upstreams=chosen.upstreams) if described or local else found
+
         if not check:
-            _run(chosen, environment, log, as_json)
+            _run(chosen, environment, log, as_json, load_again)
         elif not _check(chosen, environment, as_json):
             click.get_current_context().exit(1)
 
@@ -169,7 +175,13 @@ def _start_embedded(
         yield upstream, server.key
 
 
-def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_json: bool) -> None:
+def _run(
+    chosen: Config,
+    environment: Mapping[str, str],
+    log: Style | None,
+    as_json: bool,
+    load_again: Callable[[], Config],
+) -> None:
     """Serve until a signal arrives."""
     import asyncio
 
@@ -178,6 +190,11 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
     from brim.gateway.asgi import create_app
     from brim.gateway.preflight import StartupMessage, require_upstreams
     from brim.gateway.server import HttpServer, open_listener
+
+    def reload() -> Config:
+        found = load_again()
+        require_upstreams(found, environment)
+        return found
 
     def stopping() -> None:
         app.gateway.is_stopping = True
@@ -195,6 +212,7 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
     style: Style = log or ("text" if sys.stderr.isatty() else "json")
     require_upstreams(chosen, environment)
     app = create_app(chosen, environment)
+    app.gateway.load_config = reload
     has_keys = asyncio.run(requires_keys(settings, environment))
     with open_listener(settings.host, settings.port, has_keys=has_keys) as listener:
         logs.configure_logging(style, sys.stderr)
@@ -203,6 +221,7 @@ def _run(chosen: Config, environment: Mapping[str, str], log: Style | None, as_j
             stop_seconds=settings.stop_seconds,
             drain_seconds=settings.drain_seconds,
             stopping=stopping,
+            reload=app.gateway.reload,
         )
         server.serve(listener, announce)
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from brim.errors import InputError
+from brim.errors import BrimError, InputError
 from brim.gateway import bodies, headers
 from brim.gateway.accounts.audit import MAX_LISTED_CHANGES
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, parse_caps, project_scope, scope_parts
@@ -22,10 +22,13 @@ from brim.gateway.accounts.keys import (
     NO_RULES,
     ApiKey,
     KeyRules,
+    change_labels,
     check_name,
     create_key,
+    create_secret,
     hash_secret,
     parse_expiry,
+    parse_overlap,
     unique_names,
 )
 from brim.gateway.accounts.store import AccountStore, CapUsage, read_cap_usage
@@ -58,10 +61,12 @@ class AccountAdmin:
             ("POST", "/brim/keys", self._change(_add_key)),
             ("GET", "/brim/keys/{name}", self.key),
             ("PATCH", "/brim/keys/{name}", self._change(_edit_key)),
+            ("POST", "/brim/keys/{name}/rotate", self._change(_rotate_key)),
             ("DELETE", "/brim/keys/{name}", self._change(_revoke_key)),
             ("GET", "/brim/caps", self.caps),
             ("PUT", "/brim/caps", self._change(_set_caps)),
             ("GET", "/brim/audit", self.audit),
+            ("POST", "/brim/reload", self.reload),
         ]
 
     # Reading
@@ -100,6 +105,17 @@ class AccountAdmin:
         if self._accounts.requires_keys:
             entries = await self._accounts.open_store().audit_entries(number)
         return json_response({"object": "list", "data": [each.to_dict() for each in entries]})
+
+    async def reload(self, request: Request) -> Response:
+        """Read the configuration again; if it is invalid, the old one stays."""
+        try:
+            change = await self._gateway.reload()
+        except BrimError as error:
+            raise GatewayError(400, "invalid_configuration", str(error)) from None
+        if self._accounts.requires_keys:
+            editor = AccountEditor(self._accounts.open_store(), request.state.actor)
+            await editor.record("configuration.reload", "", asdict(change))
+        return json_response({"object": "brim.reload", **asdict(change)})
 
     # Changing
 
@@ -165,6 +181,16 @@ async def _edit_key(editor: AccountEditor, body: Mapping[str, Any], request: Req
     if caps is not None:
         await editor.set_caps(key_scope(key.id), caps)
     return await _key_response(editor.store, key)
+
+
+async def _rotate_key(editor: AccountEditor, body: Mapping[str, Any], request: Request) -> Response:
+    """Give a key a new secret; the old one stays valid for the overlap."""
+    _check_fields(body, ("overlap",))
+    overlap = parse_overlap(_text(body, "overlap", "24h"))
+    key = await _find_key(editor.store, request.path_params["name"])
+    secret = create_secret()
+    key = await editor.rotate(key.id, hash_secret(secret), overlap)
+    return await _key_response(editor.store, key, secret=secret)
 
 
 async def _revoke_key(editor: AccountEditor, body: Mapping[str, Any], request: Request) -> Response:
@@ -238,10 +264,15 @@ def _read_expiry(name: str, value: object) -> float | None:
     return float(value)
 
 
+def _read_labels(name: str, value: object) -> tuple[str, ...]:
+    return change_labels((), _read_texts(name, value))
+
+
 RULES: Final[Mapping[str, Callable[[str, object], Any]]] = {
     "expires": _read_expiry,
     "models": _read_texts,
     "note": _read_note,
+    "labels": _read_labels,
 }
 """The rules of a key that a body may have, and how they are read."""
 

@@ -59,10 +59,7 @@ class AccountService:
         self.requires_keys = settings.require_keys or has_had_keys
         """Whether clients need a key; true as soon as the store contains one."""
         self.is_unavailable = False
-        self.allowed_fields = settings.allowed_fields
-        """Fields and tools that keys with caps may send though their cost has no known bound."""
-        self.rejects_when_unavailable = settings.store_unavailable == "reject"
-        """Whether requests are rejected while the store is unavailable."""
+        self.apply(settings)
         self.collect_settlements: Callable[[], None] = lambda: None
         """Settles finished requests whose settlement is still to be computed."""
         self._lease = settings.lease_seconds
@@ -73,6 +70,13 @@ class AccountService:
         self._settle_lock = asyncio.Lock()
         self._settling: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
+
+    def apply(self, settings: GatewayConfig) -> None:
+        """Use the settings that may change while the gateway runs."""
+        self.allowed_fields = settings.allowed_fields
+        """Fields and tools that keys with caps may send though their cost has no known bound."""
+        self.rejects_when_unavailable = settings.store_unavailable == "reject"
+        """Whether requests are rejected while the store is unavailable."""
 
     @property
     def unsettled(self) -> int:

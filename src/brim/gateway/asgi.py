@@ -41,8 +41,13 @@ class App:
         self._admin = AdminRoutes(gateway).app()
         patterns = [each.path_regex for each in self._admin.routes if isinstance(each, Route)]
         own_paths = [*map(re.escape, PATHS), *(regex.pattern for regex in patterns)]
-        listed = gateway.config.gateway.passthrough_paths
-        self._passthrough = PassthroughPaths(listed, own_paths)
+        self._own_paths = own_paths
+        self._set_passthrough_paths()
+        gateway.configured = self._set_passthrough_paths
+
+    def _set_passthrough_paths(self) -> None:
+        listed = self.gateway.config.gateway.passthrough_paths
+        self._passthrough = PassthroughPaths(listed, self._own_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -66,9 +71,15 @@ def create_app(config: Config, environment: Mapping[str, str]) -> App:
 
 def app() -> App:
     """Return a gateway with the configured upstreams."""
-    loaded = config.discover(folder=Path.cwd(), environment=os.environ)
-    require_upstreams(loaded.config, os.environ)
+    found = _load_config()
     logs.configure_logging("text" if sys.stderr.isatty() else "json", sys.stderr)
-    application = create_app(loaded.config, os.environ)
+    application = create_app(found, os.environ)
+    application.gateway.load_config = _load_config
     tune_garbage_collector()
     return application
+
+
+def _load_config() -> Config:
+    loaded = config.discover(folder=Path.cwd(), environment=os.environ)
+    require_upstreams(loaded.config, os.environ)
+    return loaded.config

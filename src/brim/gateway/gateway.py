@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from typing import Final
 
 from brim.config import Config
+from brim.errors import BrimError, InputError
 from brim.gateway import logs
 from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.reservations import Settlement
@@ -17,6 +19,7 @@ from brim.gateway.handler import RequestHandler, Services, WorkerPool
 from brim.gateway.limits import RequestLimits
 from brim.gateway.metrics import Metrics
 from brim.gateway.records import RecentRequests
+from brim.gateway.reload import ConfigChange
 from brim.gateway.routes import ModelRoutes
 
 log = logging.getLogger("brim.gateway")
@@ -27,6 +30,8 @@ RECORD_DELAY: Final = 0.1
 """Seconds that a finished request may wait to be recorded together with others."""
 STOP_SECONDS: Final = 2.0
 """Seconds that cancelled requests have to end at shutdown."""
+RETIRE_SECONDS: Final = 0.5
+"""Seconds between checks whether a request still uses an old configuration."""
 MAX_UNRECORDED: Final = 64
 """Finished requests that are recorded together at most."""
 
@@ -50,7 +55,14 @@ class Gateway:
             WorkerPool(),
             self.running,
         )
-        named = {name for upstream in config.upstreams.values() for name in upstream.models}
+        self._environment = environment
+        self.load_config: Callable[[], Config] = _reject_reload
+        """Reads the configuration again."""
+        self._reloading = asyncio.Lock()
+        self.configured: Callable[[], None] = lambda: None
+        """Called when another configuration applies."""
+        self._retiring: set[asyncio.Task[None]] = set()
+        named = _configured_models(config)
         self.metrics = Metrics(named, self.services.routes, self.running, accounts)
         self._unrecorded: list[RequestHandler] = []
         """Finished requests that are not recorded yet."""
@@ -58,6 +70,43 @@ class Gateway:
         self._sweep_seconds = min(SWEEP_SECONDS, settings.lease_seconds / 3)
         """Seconds between two sweeps, short enough to renew leases in time."""
         self._sweeping: asyncio.Task[None] | None = None
+
+    async def reload(self) -> ConfigChange:
+        """Read the configuration again, and use it for new requests.
+
+        Raise `BrimError` if it is invalid, or cannot be read again; then the old one stays.
+        """
+        async with self._reloading:
+            try:
+                change = await self._use(await asyncio.to_thread(self.load_config))
+            except BrimError as error:
+                fields = {"reason": str(error)}
+                log.warning("configuration not reloaded", extra={"fields": fields})
+                raise
+        log.info("configuration reloaded", extra={"fields": asdict(change)})
+        return change
+
+    async def _use(self, config: Config) -> ConfigChange:
+        """Use another configuration for new requests; running ones keep the old one."""
+        change = ConfigChange.of(self.config, config)
+        old = self.services
+        for route in old.routes:
+            await route.save()  # the new routes read their calibration
+        routes = ModelRoutes(config, self._environment)
+        self.services = replace(old, limits=RequestLimits(config.gateway), routes=routes)
+        self.services.accounts.apply(config.gateway)
+        self.metrics.follow(_configured_models(config), routes)
+        self.config = config
+        self.configured()
+        self._retiring.add(task := asyncio.create_task(self._retire(old)))
+        task.add_done_callback(self._retiring.discard)
+        return change
+
+    async def _retire(self, old: Services) -> None:
+        """Close the connections of old routes when the last request that uses them has ended."""
+        while any(handler.services is old for handler in self.running):
+            await asyncio.sleep(RETIRE_SECONDS)
+        await old.routes.close()
 
     async def run(self, handler: RequestHandler) -> None:
         """Handle a request, and record it when it has ended."""
@@ -106,6 +155,8 @@ class Gateway:
         self.record_finished()
         if self._sweeping is not None:
             self._sweeping.cancel()
+        if self._retiring:
+            await asyncio.wait(self._retiring, timeout=STOP_SECONDS)
         await self.services.accounts.stop()
         for route in self.services.routes:
             await route.save()
@@ -130,3 +181,12 @@ class Gateway:
         await self.services.accounts.sweep()
         for route in self.services.routes:
             await route.save()
+
+
+def _configured_models(config: Config) -> set[str]:
+    """Return the names and patterns of models in a configuration."""
+    return {name for upstream in config.upstreams.values() for name in upstream.models}
+
+
+def _reject_reload() -> Config:
+    raise InputError("This gateway was started with settings that cannot be read again.")

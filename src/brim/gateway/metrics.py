@@ -100,7 +100,14 @@ class Metrics:
         """The metric of each name and labels, because finding it takes time."""
         self._models = set(named)
         self._max_models = len(self._models) + MAX_MODELS
-        registry.register(_StateCollector(routes, self._models, accounts))
+        self._state = _StateCollector(routes, self._models, accounts)
+        registry.register(self._state)
+
+    def follow(self, named: Iterable[str], routes: Iterable[ModelRoute]) -> None:
+        """Report on the routes of another configuration, which names these models."""
+        self._models.update(named)
+        self._max_models = max(self._max_models, len(self._models) + MAX_MODELS)
+        self._state.routes = routes
 
     def add(self, record: RequestRecord) -> None:
         """Count a finished request."""
@@ -170,7 +177,7 @@ def _measure(record: RequestRecord) -> Mapping[str, float]:
 class _StateCollector(Collector):
     """What is known now about the models that have their own series, and the account store."""
 
-    _routes: Iterable[ModelRoute]
+    routes: Iterable[ModelRoute]
     _models: Collection[str]
     _accounts: AccountService | None
 
@@ -191,7 +198,7 @@ class _StateCollector(Collector):
             labels=LABELS,
         )
         now = time.monotonic()
-        for route in self._routes:
+        for route in self.routes:
             labels = (route.upstream.name, route.model)
             if route.model not in self._models:
                 continue

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp, Message
 
-from brim.errors import InputError
+from brim.errors import BrimError, InputError
 from brim.gateway.http_protocol import HttpProtocol, ServerContext
 
 BACKLOG: Final = 2048
@@ -30,6 +30,7 @@ POLL_SECONDS: Final = 0.01
 CANCEL_SECONDS: Final = 5.0
 """How long a cancelled request may take to clean up."""
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+RELOAD_SIGNALS: Final = () if os.name == "nt" else (signal.SIGHUP,)
 
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 
@@ -37,9 +38,10 @@ IPAddress: TypeAlias = IPv4Address | IPv6Address
 class HttpServer:
     """Runs an ASGI application on a socket, from its startup to its shutdown.
 
-    `stopping` is called on the first signal. After SIGTERM the server accepts requests for
-    `drain_seconds`, in which a load balancer notices that it is stopping. Running responses then
-    have `stop_seconds` to finish; a second Ctrl-C ends them immediately.
+    `stopping` is called on the first signal to stop, and `reload` on SIGHUP. After SIGTERM the
+    server accepts requests for `drain_seconds`, in which a load balancer notices that it is
+    stopping. Running responses then have `stop_seconds` to finish; a second Ctrl-C ends them
+    immediately.
     """
 
     def __init__(
@@ -50,12 +52,15 @@ class HttpServer:
         drain_seconds: float = 0.0,
         accept_grace_seconds: float = ACCEPT_GRACE_SECONDS,
         stopping: Callable[[], None] = lambda: None,
+        reload: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._context = ServerContext(app)
         self._stop_seconds = stop_seconds
         self._drain_seconds = drain_seconds
         self._accept_grace_seconds = accept_grace_seconds
         self._stopping = stopping
+        self._reload = reload
+        self._reloading: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._closing = asyncio.Event()
         """Set when no more requests are accepted."""
@@ -120,7 +125,8 @@ class HttpServer:
         def handle(number: int, _: object) -> None:
             loop.call_soon_threadsafe(self._handle_signal, number)
 
-        before = {each: signal.signal(each, handle) for each in STOP_SIGNALS}
+        handled = STOP_SIGNALS if self._reload is None else (*STOP_SIGNALS, *RELOAD_SIGNALS)
+        before = {each: signal.signal(each, handle) for each in handled}
         try:
             yield
         finally:
@@ -128,6 +134,9 @@ class HttpServer:
                 signal.signal(each, handler)
 
     def _handle_signal(self, number: int) -> None:
+        if number in RELOAD_SIGNALS:
+            self._reloading = asyncio.get_running_loop().create_task(self._run_reload())
+            return
         is_first, self._is_stopping = not self._is_stopping, True
         if is_first:
             self._stopping()
@@ -137,6 +146,11 @@ class HttpServer:
             asyncio.get_running_loop().call_later(self._drain_seconds, self._closing.set)
         else:
             self._closing.set()
+
+    async def _run_reload(self) -> None:
+        assert self._reload is not None
+        with suppress(BrimError):  # logged, and the old configuration stays
+            await self._reload()
 
 
 @asynccontextmanager
