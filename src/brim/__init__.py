@@ -41,6 +41,7 @@ from brim.tokens import Counter, Tokenizer
 if _typing.TYPE_CHECKING:
     from brim.fitting.passes import Pass
     from brim.fitting.policies import Policy, PolicyName, RollingSettings
+    from brim.fitting.summarizer import Summarizer
     from brim.fitting.text import decode, encode, price, truncate, window
     from brim.integrations.client import wrap
     from brim.models.pricing import Price, Usage
@@ -50,7 +51,6 @@ if _typing.TYPE_CHECKING:
     from brim.session.reply_stream import AsyncReplyStream, ReplyStream
     from brim.session.session import Session
     from brim.session.short_view import ShortView
-    from brim.session.summaries import Summarizer
     from brim.session.system_prompt import Fact
     from brim.wire.reply import Reply
 
@@ -134,7 +134,7 @@ _LAZY = {
     "ShortView": "brim.session.short_view",
     "SpendingLimits": "brim.session.ledger",
     "Stream": "brim.providers.client",
-    "Summarizer": "brim.session.summaries",
+    "Summarizer": "brim.fitting.summarizer",
     "Usage": "brim.models.pricing",
     "decode": "brim.fitting.text",
     "encode": "brim.fitting.text",

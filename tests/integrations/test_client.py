@@ -374,6 +374,12 @@ def test_a_response_can_be_appended_as_every_example_does(
     assert server.requests[-1].body["messages"][-2]["content"] == "Done."
 
 
+def test_dropped_messages_are_summarized(server: ScriptedServer, connect: Connect) -> None:
+    client = connect(window=4_096, summarize=lambda *_: "They talked about files.")
+    client.chat.completions.create(model=MODEL, messages=chat())
+    assert "They talked about files." in str(server.requests[0].body["messages"])
+
+
 def test_each_plan_is_reported(connect: Connect) -> None:
     plans: list[brim.Plan] = []
     connect(on_plan=plans.append).chat.completions.create(model=MODEL, messages=chat())

@@ -15,16 +15,11 @@ import brim
 from brim.fitting.clip import truncate
 from brim.fitting.flow import SummaryJob
 from brim.fitting.policies import PolicyName
+from brim.fitting.summarizer import compute_summary_room, is_usable_summary, truncate_to_tokens
 from brim.providers.summarizers import with_timeout
 from brim.session.driver import RequestSettings
 from brim.session.session import get_driver
-from brim.session.summaries import (
-    build_summary_messages,
-    compute_summary_room,
-    format_transcript,
-    is_usable_summary,
-    truncate_to_tokens,
-)
+from brim.session.summaries import build_summary_messages, format_transcript
 from tests.support.strategies import Raw, history, text
 
 POLICIES = ("steady", "thrift", "rolling", "sliding")

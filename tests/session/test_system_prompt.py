@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import brim
+from brim.fitting.summarizer import SUMMARY_HEADING
 from brim.session.session import get_driver
-from brim.session.system_prompt import SUMMARY_HEADING, Fact, SystemPrompt, format_facts
+from brim.session.system_prompt import Fact, SystemPrompt, format_facts
 
 FACTS = (Fact("user", "likes tabs"), Fact("tool", "uv, not pip"))
 

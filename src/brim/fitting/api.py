@@ -14,6 +14,7 @@ from brim.fitting.plan import Plan, Request, find_trimmed_texts
 from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
 from brim.fitting.search import Passage, Source, choose_length, read_texts, search_texts
+from brim.fitting.summarizer import Summarizer
 from brim.tokens import Tokenizer, counter_for
 from brim.wire.formats import (
     CHAT,
@@ -61,6 +62,7 @@ class FitSettings(TypedDict, total=False):
     mask: str | None
     template: str | None
     tokenizer: Tokenizer | str | None
+    summarize: Summarizer | None
 
 
 class FitOptions(FitSettings, total=False):
@@ -147,6 +149,7 @@ def fit(
     mask: str | None = None,
     template: str | None = None,
     tokenizer: Tokenizer | str | None = None,
+    summarize: Summarizer | None = None,
 ) -> Request:
     """Return a request that fits the model's context window, trimmed no more than needed.
 
@@ -157,7 +160,11 @@ def fit(
     that are kept free for the uncertainty of the count. `low_water_mark` is the share of the limit
     that a trim of `steady` or `thrift` reaches, `rolling` has the numbers of that policy.
     `template` is the name, the text
-    or the path of a strict chat template whose rules the messages must follow. Raise
+    or the path of a strict chat template whose rules the messages must follow.
+
+    `summarize` is called with (previous summary or None, dropped messages), and returns a text that
+    is sent in place of them. It is called once for each trim of a conversation that grows from call
+    to call; with None in place of the messages, it shortens its summary. Raise
     `ContextOverflowError` if the messages that must be sent are larger than the limit.
     """
     body = _build_body(messages_or_body, model, tools)
@@ -185,7 +192,9 @@ def fit(
         rolling=rolling,
     )
     pinned = _check_pins(pins)
-    fitter = BodyFitter(counter, budget, chosen, prefix_cache, rules, pinned, mask, prompt)
+    fitter = BodyFitter(
+        counter, budget, chosen, prefix_cache, rules, pinned, mask, prompt, summarize
+    )
     return fitter.fit(body, format)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-from brim.errors import MessageError
+from brim.errors import ContextOverflowError, MessageError
 from brim.fitting.budget import Budget
 from brim.fitting.flow import CountJob, plan_request, run_flow
 from brim.fitting.plan import Plan, Request
@@ -19,11 +19,27 @@ from brim.fitting.prefix_cache import (
     encode_values,
 )
 from brim.fitting.provider_clearing import apply_clearing
+from brim.fitting.summarizer import (
+    SUMMARY_HEADING,
+    Summarizer,
+    compute_summary_room,
+    run_with_summarizer,
+    truncate_to_tokens,
+    write_summary,
+)
+from brim.messages import Message
 from brim.tokens import Counter
 from brim.wire.body_reader import WrittenBody
-from brim.wire.formats import CHAT, BodyFormat, lower_reply_limit, read_tools, to_plain_body
+from brim.wire.formats import (
+    CHAT,
+    BodyFormat,
+    add_system_text,
+    lower_reply_limit,
+    read_tools,
+    to_plain_body,
+)
 from brim.wire.objects import restore
-from brim.wire.openai_chat import find_origins
+from brim.wire.openai_chat import describe_message, find_origins
 from brim.wire.prompt_counter import PromptCounter
 from brim.wire.template_adapter import apply_template, match_origins
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
@@ -43,6 +59,7 @@ class BodyFitter:
     mask: str | None = None
     prompt: PromptCounter | None = None
     """Counts chat messages exactly; None: their counts are sums of their parts."""
+    summarize: Summarizer | None = None
     _keys: dict[str, ConversationKey] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -85,16 +102,28 @@ class BodyFitter:
                 known.planner.extend(new)
             return known
         planner = Planner(
-            self.counter, self.budget, self.policy, tools, pins=self.pins, mask=self.mask
+            self.counter,
+            self.budget,
+            self.policy,
+            tools,
+            pins=self.pins,
+            mask=self.mask,
+            summary_room=self.summary_room,
         )
         fresh = CachedConversation(key, planner, format.create_reader())
         planner.extend(fresh.reader.read(body) or ())
         return fresh
 
+    @property
+    def summary_room(self) -> int:
+        """Tokens that a trim leaves free for a summary."""
+        return 0 if self.summarize is None else compute_summary_room(self.budget.limit)
+
     def _build_key(self, format: BodyFormat) -> ConversationKey:
         key = self._keys.get(format.name)
         if key is None:
-            settings = self.budget, self.policy.identity, self.pins, self.mask
+            has_summary = self.summarize is not None
+            settings = self.budget, self.policy.identity, self.pins, self.mask, has_summary
             key = ConversationKey((format.name, self.counter.name, settings))
             self._keys[format.name] = key
         return key
@@ -140,18 +169,64 @@ class ParsedBody(NamedTuple):
 
     def plan(self) -> Plan:
         """Return what to send; raise `ContextOverflowError` if nothing that may be sent fits."""
-        planner, prompt = self.conversation.planner, self.fitter.prompt
+        planner = self.conversation.planner
         planner.check_pins()
         if not self.is_complete:
             return planner.plan_relay()
         if (cleared := self.plan_cleared()) is not None:
             return cleared
+        plan = self._plan_once()
+        if self.fitter.summarize is None or not (dropped := self._find_uncovered(plan)):
+            return plan
+        before = self.conversation.summary
+        self._set_summary(self._summarize(self.fitter.summarize, dropped) or before)
+        self.conversation.covered |= dropped
+        try:
+            return self._plan_once()
+        except ContextOverflowError:
+            self._set_summary(before)
+            return self._plan_once()
+
+    def _plan_once(self) -> Plan:
+        planner, prompt = self.conversation.planner, self.fitter.prompt
         if prompt is None or self.format is not CHAT:
             return planner.plan()
         flow = plan_request(planner, self.apply_template, count="always", continues=False)
         return run_flow(
             flow, lambda job: prompt.count(job.body) if isinstance(job, CountJob) else None
         )
+
+    def _find_uncovered(self, plan: Plan) -> set[int]:
+        """Return the turns that a plan drops and that are in no summary yet."""
+        messages, covered = plan.history.messages, self.conversation.covered
+        dropped = {index for run in plan.dropped_runs for index in range(run.start, run.stop)}
+        return {index for index in dropped - covered if messages[index].role != "system"}
+
+    def _summarize(self, summarize: Summarizer, dropped: set[int]) -> str | None:
+        """Return a summary of dropped turns and of the previous summary; None if there is none."""
+        planner, previous = self.planner, self.conversation.summary
+        history, count = planner.history, planner.counter.text
+        turns = [describe_message(history.messages[index]) for index in sorted(dropped)]
+        replaced = sum(map(history.tokens, dropped)) + count(previous)
+        text = run_with_summarizer(write_summary(previous, turns, replaced, count), summarize)
+        return text and truncate_to_tokens(text, self.fitter.summary_room, count)
+
+    def _set_summary(self, text: str) -> None:
+        """Set the summary: in the note at the gap, or in the system text if there are no notes."""
+        planner = self.planner
+        self.conversation.summary = text
+        if self.fitter.policy.notes:
+            planner.summary = text
+            return
+        room, block = self.fitter.summary_room, self._summary_block
+        planner.system_tokens = planner.counter.message(Message("system", (block,))) if text else 0
+        planner.summary_room = max(0, room - planner.system_tokens)
+
+    @property
+    def _summary_block(self) -> str:
+        """The summary as a part of the system text; empty if it is not there."""
+        text = self.conversation.summary
+        return f"{SUMMARY_HEADING}\n{text}" if text and not self.fitter.policy.notes else ""
 
     def plan_cleared(self) -> Plan | None:
         """Return a plan that sends everything, because the provider clears enough of it."""
@@ -173,11 +248,15 @@ class ParsedBody(NamedTuple):
 
     def _write(self, plan: Plan) -> WrittenBody:
         rules, out = self.fitter.rules, self.conversation.reader.apply(self.body, plan)
+        if block := self._summary_block:
+            is_chat = self.format is CHAT
+            origins = find_origins(plan) if is_chat else out.origins
+            out = add_system_text(WrittenBody(out.body, origins), self.format, block)
         if rules is PERMISSIVE or rules.free or self.format is not CHAT:
             return out
         messages = out.body["messages"]
         shaped = apply_template(messages, rules)
-        origins = match_origins(messages, find_origins(plan), shaped)
+        origins = match_origins(messages, out.origins or find_origins(plan), shaped)
         return WrittenBody({**out.body, "messages": shaped}, origins)
 
     def build_body(self, plan: Plan) -> Mapping[str, Any]:

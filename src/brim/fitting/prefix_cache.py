@@ -66,6 +66,10 @@ class CachedConversation:
     key: ConversationKey
     planner: Planner
     reader: BodyReader
+    summary: str = ""
+    """The summary of the turns that plans have dropped."""
+    covered: frozenset[int] = frozenset()
+    """The indices of these turns."""
     encoded: Sequence[bytes] = ()
     tail: _Tail = (0, ())
     size: int = 0

@@ -27,6 +27,7 @@ class ClientFitter:
         given = {name: rest.pop(name) for name in names if name in rest}
         self._profile = ModelProfile(trial=PERMISSIVE, **given)
         self._mask = rest.pop("mask", None)
+        self._summarize = rest.pop("summarize", None)
         self._policy = resolve_policy(rest.pop("policy", "steady"), **rest)
         self._profiles: dict[str | None, ModelProfile] = {}
 
@@ -75,4 +76,12 @@ class ClientFitter:
         limit = find_reply_limit(body, format)
         budget = profile.budget(counter, min_reply_tokens(body), limit)
         rules = profile.rules() if format is CHAT else PERMISSIVE
-        return BodyFitter(counter, budget, self._policy, prefix_cache, rules, mask=self._mask)
+        return BodyFitter(
+            counter,
+            budget,
+            self._policy,
+            prefix_cache,
+            rules,
+            mask=self._mask,
+            summarize=self._summarize,
+        )

@@ -27,6 +27,7 @@ from brim.fitting.api import Count
 from brim.fitting.api import count as count_offline
 from brim.fitting.flow import CountMode, Flow, Job, SummaryJob
 from brim.fitting.plan import Plan, Request, TextCount
+from brim.fitting.summarizer import MAX_SUMMARY_CHARS, Summarizer
 from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_error, is_free_of_charge, is_template_rejection
 from brim.providers.server_counter import ServerCounter
@@ -47,7 +48,7 @@ from brim.session.ledger import Category
 from brim.session.reply_stream import AsyncReplyStream
 from brim.session.session import Session, get_driver
 from brim.session.short_view import ShortView
-from brim.session.summaries import MAX_SUMMARY_CHARS, Summarizer, Turn, build_summary_messages
+from brim.session.summaries import Turn, build_summary_messages
 from brim.storage.calibration_store import CalibrationStore
 from brim.wire.formats import FORMATS, FormatName
 from brim.wire.reply import Reply

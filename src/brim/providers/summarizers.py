@@ -14,8 +14,8 @@ from threading import Thread
 from typing import Final
 
 from brim.fitting.flow import SummaryJob
+from brim.fitting.summarizer import Summarizer
 from brim.providers.sync import Portal
-from brim.session.summaries import Summarizer
 
 Turns = Sequence[Mapping[str, object]] | None
 AsyncSummarizer = Callable[[str | None, Turns], Coroutine[object, object, str]]

@@ -17,7 +17,6 @@ from brim.fitting.flow import (
     CountMode,
     Flow,
     Measurement,
-    SummaryJob,
     apply_measurement,
     plan_request,
     run_flow,
@@ -25,18 +24,13 @@ from brim.fitting.flow import (
 from brim.fitting.plan import Plan, get_overflow_plan
 from brim.fitting.planner import Planner
 from brim.fitting.profile import ModelProfile
+from brim.fitting.summarizer import compute_summary_room, truncate_to_tokens, write_summary
 from brim.fitting.trim import TrimRecord
 from brim.messages import Message
 from brim.session import planner_factory
 from brim.session.composer_state import Compaction, ComposerState, PlannerSnapshot
 from brim.session.planner_factory import feed, trim_to_mark
 from brim.session.request_builder import RequestBuilder
-from brim.session.summaries import (
-    compute_summary_room,
-    is_usable_summary,
-    shorten_summary,
-    truncate_to_tokens,
-)
 from brim.tokens import Counter
 from brim.wire.body_parts import copy_json
 from brim.wire.openai_chat import EMPTY_FIELD
@@ -322,12 +316,11 @@ class Composer:
         count, history = planner.counter.text, planner.history
         replaced = sum(map(history.tokens, dropped)) + count(state.summary or "")
         turns = [copy_json(self.turns[index]) for index in dropped]
-        text = yield SummaryJob(state.summary, turns)
+        text = yield from write_summary(state.summary, turns, replaced, count, state.summary_chars)
         # Not earlier: an interrupted job is asked again.
         self._state = replace(self._state, covered=self._state.covered.union(dropped))
-        if not is_usable_summary(text, replaced, count):
+        if text is None:
             return
-        text = yield from shorten_summary(text, count, state.summary_chars)
         room = planner.summary_room
         room = room or compute_summary_room(planner.budget.limit, state.summary_chars)
         if not state.has_summary_note:

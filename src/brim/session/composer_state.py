@@ -11,8 +11,8 @@ from brim.fitting.flow import Measurement
 from brim.fitting.plan import Plan
 from brim.fitting.policies import Policy
 from brim.fitting.profile import ModelProfile
+from brim.fitting.summarizer import MAX_SUMMARY_CHARS
 from brim.fitting.trim import TrimRecord
-from brim.session.summaries import MAX_SUMMARY_CHARS
 
 
 @dataclass(frozen=True, slots=True)

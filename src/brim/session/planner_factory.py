@@ -17,11 +17,11 @@ from brim.fitting.plan import Plan, get_overflow_plan
 from brim.fitting.planner import Planner
 from brim.fitting.policies import OFF
 from brim.fitting.profile import ModelProfile
+from brim.fitting.summarizer import SUMMARY_HEADING, compute_summary_room
 from brim.fitting.trim import TrimRecord
 from brim.messages import Message
 from brim.session.composer_state import ComposerState
-from brim.session.summaries import compute_summary_room
-from brim.session.system_prompt import BLOCK_SEPARATOR, SUMMARY_HEADING
+from brim.session.system_prompt import BLOCK_SEPARATOR
 from brim.tokens import Counter
 from brim.tokens.counter import measure_non_latin
 from brim.wire import openai_chat

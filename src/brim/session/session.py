@@ -14,6 +14,7 @@ from brim.fitting.passes import Pass
 from brim.fitting.plan import Plan, Request
 from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
 from brim.fitting.profile import ModelProfile
+from brim.fitting.summarizer import MAX_SUMMARY_CHARS, Summarizer, run_with_summarizer
 from brim.models.pricing import Price, Usage
 from brim.session import validation
 from brim.session.composer_state import ComposerState
@@ -22,7 +23,6 @@ from brim.session.ledger import Category, Ledger, SpendingLimits
 from brim.session.reply_stream import AsyncReplyStream, Chunk, ReplyStream, ResponseModel
 from brim.session.request_log import RequestLog
 from brim.session.short_view import ShortView
-from brim.session.summaries import MAX_SUMMARY_CHARS, Summarizer, run_with_summarizer
 from brim.session.system_prompt import SystemPrompt
 from brim.tokens import Tokenizer
 from brim.wire import openai_chat

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from brim.errors import InputError
 from brim.fitting.clip import truncate
+from brim.fitting.summarizer import SUMMARY_HEADING
 
-SUMMARY_HEADING: Final = "[earlier conversation summary]"
 BLOCK_SEPARATOR: Final = "\n\n"
 MAX_MEMORY_CHARS: Final = 2_000
 

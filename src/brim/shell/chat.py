@@ -24,9 +24,9 @@ from brim.wire.reply import check_finish
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
+    from brim.fitting.summarizer import Summarizer
     from brim.providers.client import Stream
     from brim.session.ledger import Category
-    from brim.session.summaries import Summarizer
     from brim.shell.state import Shell
     from brim.wire.reply import Reply
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from brim.errors import InputError, StoreError
+from brim.fitting.summarizer import Summarizer, run_with_summarizer
 from brim.providers.summarizers import with_timeout
 from brim.session.composer_state import Compaction
 from brim.session.driver import SessionDriver
 from brim.session.session import Session, get_driver
-from brim.session.summaries import Summarizer, run_with_summarizer
 from brim.storage import (
     ConversationEvent,
     ConversationState,

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from brim.errors import InputError, StoreError
 from brim.fitting.profile import ModelProfile
+from brim.fitting.summarizer import CHARS_PER_TOKEN
 from brim.providers.from_config import create_session
 from brim.session.session import Session
-from brim.session.summaries import CHARS_PER_TOKEN
 from brim.session.system_prompt import format_facts
 from brim.shell.conversation import SavedConversation, resume_conversation
 from brim.shell.mcp.tools import ModelKey

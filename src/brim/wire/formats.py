@@ -19,7 +19,7 @@ from brim.errors import InputError
 from brim.messages import Message
 from brim.wire import anthropic, openai_chat, openai_responses
 from brim.wire.body_parts import filter_mappings, get_mapping
-from brim.wire.body_reader import BodyReader
+from brim.wire.body_reader import BodyReader, WrittenBody
 from brim.wire.objects import plain_messages, to_plain, to_plain_input
 
 FormatName = Literal["openai", "anthropic", "responses"]
@@ -132,6 +132,27 @@ REPLY_KEYS: Final = frozenset(key for format in FORMATS.values() for key in form
 
 
 # Reading a body by its format
+
+
+def add_system_text(written: WrittenBody, format: BodyFormat, text: str) -> WrittenBody:
+    """Return a body with another paragraph of system text."""
+    body, origins = written
+    if format.system_key:
+        system = _join_text(body.get(format.system_key), text)
+        return WrittenBody({**body, format.system_key: system}, origins)
+    messages, origins = list(body["messages"]), list(origins or ())
+    if messages and messages[0].get("role") in ("system", "developer"):
+        messages[0] = {**messages[0], "content": _join_text(messages[0].get("content"), text)}
+    else:
+        messages, origins = [{"role": "system", "content": text}, *messages], [None, *origins]
+    return WrittenBody({**body, "messages": messages}, origins)
+
+
+def _join_text(content: Any, text: str) -> Any:
+    """Return a content, which is text or parts, with another paragraph."""
+    if isinstance(content, list | tuple):
+        return [*content, {"type": "text", "text": text}]
+    return f"{content}\n\n{text}" if content else text
 
 
 def to_plain_body(body: Mapping[str, Any], format: BodyFormat) -> Mapping[str, Any]:

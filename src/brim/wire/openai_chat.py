@@ -73,6 +73,22 @@ def find_origins(plan: PlanView) -> Sequence[int | None]:
     return out
 
 
+def describe_message(message: Message) -> dict[str, Any]:
+    """Return the roles, texts and calls of a message of any format in the chat shape."""
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in message.calls
+    ]
+    fields = {"tool_calls": calls, "tool_call_id": message.answers}
+    text = "\n".join((*message.outputs, *message.words))
+    given = {name: value for name, value in fields.items() if value}
+    return {"role": message.role, "content": text, **given}
+
+
 def read_message(given: object, index: int) -> Message:
     """Read one message; `index` is used in errors."""
     try:
