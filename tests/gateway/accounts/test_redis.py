@@ -179,7 +179,7 @@ async def test_a_new_cap_counts_the_days_of_its_period(
     monday = today - timedelta(days=today.weekday())
     other = today.replace(day=2 if today.day == 1 else 1)
     for day in (today, other, today - timedelta(days=40)):
-        row = f'[1.5,"settled",false,[0,0,0,0,3,false],["{KEY.id}","anna","blue","gpt","main"]]'
+        row = f'[1.5,"settled",false,[0,0,0,0,3,false],["{KEY.id}","anna","blue","gpt","main",""]]'
         server.tell("HSET", f"{{brim}}:rows:{day}", f"on {day}", row)
         server.tell("SADD", "{brim}:days", str(day))
     await store.reserve(make_reservation("runs", 5), LONG)

@@ -35,9 +35,11 @@ def make_reservation(
     model: str = "gpt",
     upstream: str = "main",
     is_sent: bool = False,
+    user: str = "",
 ) -> Reservation:
     worst = make_charge(cost, tokens)
-    return Reservation(id, key.id, key.name, key.project, model, upstream, worst, caps, is_sent)
+    names = (key.id, key.name, key.project, model, upstream)
+    return Reservation(id, *names, worst, caps, is_sent, user)
 
 
 def make_settlement(id: str, cost: int, tokens: int = 0) -> Settlement:

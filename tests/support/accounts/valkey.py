@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib import resources
 from itertools import count
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import redis
 
@@ -98,6 +98,13 @@ def run_server() -> Iterator[str]:
 def fresh(url: str) -> str:
     """A new prefix on a server."""
     return f"{url}?prefix=test-{os.getpid()}-{next(_fresh)}"
+
+
+def tell(url: str, command: str, name: str, *words: str) -> object:
+    """Run a command on a key of the store at an address."""
+    prefix = parse_qs(urlsplit(url).query)["prefix"][0]
+    with redis.Redis.from_url(url.partition("?")[0], decode_responses=True) as client:
+        return client.execute_command(command, f"{{{prefix}}}:{name}", *words)
 
 
 def _settings(port: int | None, folder: Path) -> Sequence[str]:

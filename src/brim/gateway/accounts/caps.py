@@ -1,8 +1,10 @@
-"""Caps: how much may be spent in a period.
+"""Caps: how much may be spent in a period, and how fast.
 
 Money is counted in whole micro-dollars, never in fractions. The period is part of a counter's name,
 so a new day starts at zero. Days, weeks (from Monday) and months are those of UTC on the clock of
 the store, because the clocks of several gateways may differ.
+
+A cap is also a rate limit: requests or tokens in any minute (`rates.py`), or concurrent requests.
 """
 
 from __future__ import annotations
@@ -18,10 +20,17 @@ from typing import Final, Literal, cast, get_args
 
 from brim.errors import InputError
 
-Period = Literal["day", "week", "month", "total"]
-Unit = Literal["dollars", "tokens"]
+Period = Literal["day", "week", "month", "total", "minute", "now"]
+"""A rate limit counts the last minute, or the requests that run now."""
+Unit = Literal["dollars", "tokens", "requests"]
 
-PERIODS: Final[tuple[Period, ...]] = get_args(Period)
+PERIODS: Final[tuple[Period, ...]] = ("day", "week", "month", "total")
+"""The periods that spending is counted in."""
+RATES: Final[tuple[tuple[Unit, Period], ...]] = (
+    ("requests", "minute"),
+    ("tokens", "minute"),
+    ("requests", "now"),
+)
 DAY_SECONDS: Final = 86_400
 MICRO_DOLLARS_PER_DOLLAR: Final = 1_000_000
 MAX_AMOUNT: Final = 10**15
@@ -29,12 +38,21 @@ MAX_AMOUNT: Final = 10**15
 ALL: Final = "all"
 """The scope of all keys together."""
 
+_UNITS: Final[Mapping[str, Unit]] = {"token": "tokens", "reque": "requests"}
 _FACTORS: Final = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 _CAP: Final = re.compile(
     r"\$?\s*(?P<number>[0-9][0-9_,]*(?:\.[0-9]+)?)\s*(?P<factor>[kmg]?)\s*"
-    r"(?P<unit>dollars?|usd|tokens?)?\s*"
-    rf"(?:(?:/|per|a|in)\s*(?P<period>{'|'.join(PERIODS)}|all))?",
+    r"(?P<unit>dollars?|usd|tokens?|requests?)?\s*"
+    rf"(?:(?:/|per|a|in)\s*(?P<period>{'|'.join(get_args(Period))}|all))?",
     re.IGNORECASE,
+)
+_SHORT_FORMS: Final = (
+    (re.compile(r"\s*rpm$", re.IGNORECASE), " requests/minute"),
+    (re.compile(r"\s*tpm$", re.IGNORECASE), " tokens/minute"),
+    (
+        re.compile(r"\s*(?:concurrent|requests at once)(?: requests?)?$", re.IGNORECASE),
+        " requests/now",
+    ),
 )
 _NUMBER: Final = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9][0-9_]*)(?:\.[0-9]+)?")
 
@@ -44,7 +62,7 @@ class Cap:
     """An amount that may be spent in each period."""
 
     limit: int
-    """Micro-dollars or tokens."""
+    """Micro-dollars, tokens or requests."""
     unit: Unit = "dollars"
     period: Period = "total"
 
@@ -53,23 +71,38 @@ class Cap:
             raise InputError(
                 f"Unknown unit: {self.unit!r}. Use one of {', '.join(get_args(Unit))}."
             )
-        if self.period not in PERIODS:
+        if self.period not in get_args(Period):
             raise InputError(f"Unknown period: {self.period!r}. Use one of {', '.join(PERIODS)}.")
+        if not self.is_rate and (self.unit == "requests" or self.period not in PERIODS):
+            raise InputError(
+                f"No such cap: {self.unit} per {self.period}. Requests are limited per minute or "
+                "concurrently, tokens per minute or longer, dollars per day or longer."
+            )
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it limits how fast requests come, not what they cost."""
+        return (self.unit, self.period) in RATES
 
     @classmethod
     def parse(cls, text: str) -> Cap:
         """Parse `5/day`, `$20/week`, `$100/month`, `2M tokens/day`, or `250` for all time.
 
-        Raise `InputError` if it is not a cap.
+        Rate limits are `60 requests/minute`, `100k tokens/minute` (or 60rpm, 100ktpm) and
+        `8 concurrent`. Raise `InputError` if it is not a cap.
         """
-        match = _CAP.fullmatch(text.strip())
+        words = text.strip()
+        for pattern, full in _SHORT_FORMS:
+            words = pattern.sub(full, words)
+        match = _CAP.fullmatch(words)
         if match is None:
             raise InputError(
                 f"Invalid cap: {text!r}. Write dollars or tokens and a period: 5/day, 20/week, "
-                "100/month, 2M tokens/day, or 250 for all time."
+                "100/month, 2M tokens/day, or 250 for all time; or a rate: 60 requests/minute, "
+                "100k tokens/minute, 8 concurrent."
             )
         number = _parse_number(match["number"], text) * _FACTORS[match["factor"].lower()]
-        unit: Unit = "tokens" if (match["unit"] or "").lower().startswith("token") else "dollars"
+        unit = _UNITS.get((match["unit"] or "").lower()[:5], "dollars")
         period = (match["period"] or "total").lower()
         if match["factor"] and unit == "dollars":
             time = "" if match["period"] is None else f"/{period}"
@@ -77,15 +110,16 @@ class Cap:
                 f"Invalid cap: {text!r}. k, M and G are for tokens. Did you mean {match['number']}"
                 f"{match['factor']} tokens{time}? In dollars, write {number:f}{time}."
             )
-        limit = int(number) if unit == "tokens" else to_micro_dollars(number)
+        limit = to_micro_dollars(number) if unit == "dollars" else int(number)
         if limit > MAX_AMOUNT:
             raise InputError(f"Cap too high: {text!r}.")
         return cls(limit, unit, "total" if period == "all" else cast("Period", period))
 
     def __str__(self) -> str:
-        amount = (
-            f"${to_dollars(self.limit):,}" if self.unit == "dollars" else f"{self.limit:,} tokens"
-        )
+        if self.period == "now":
+            return f"{self.limit:,} concurrent requests"
+        is_money = self.unit == "dollars"
+        amount = f"${to_dollars(self.limit):,}" if is_money else f"{self.limit:,} {self.unit}"
         return amount if self.period == "total" else f"{amount}/{self.period}"
 
 
@@ -202,7 +236,17 @@ def project_scope(name: str) -> str:
     return f"project:{name}"
 
 
+def each_user_scope(key: str) -> str:
+    """Return the scope of the caps that every end user of a key has for themselves."""
+    return f"users:{key}"
+
+
+def user_scope(key: str, user: str) -> str:
+    """Return the scope of one end user of a key; requests without a user share the empty name."""
+    return f"user:{key}/{user}"
+
+
 def scope_parts(scope: str) -> tuple[str, str]:
-    """Return `("key", id)`, `("project", name)`, or `(ALL, "")`."""
+    """Return `("key", id)`, `("project", name)`, `("user", "id/name")`, or `(ALL, "")`."""
     kind, _, name = scope.partition(":")
     return kind, name

@@ -22,6 +22,7 @@ from brim.gateway.accounts.caps import (
     load_caps,
     project_scope,
     start_of_day,
+    user_scope,
 )
 
 KEY_PREFIX: Final = "brim-"
@@ -93,17 +94,37 @@ class Access:
     key: ApiKey
     caps: tuple[tuple[str, Cap], ...] = ()
     """Caps with their scopes: of the key, of its project, and of all keys."""
+    user_caps: tuple[Cap, ...] = ()
+    """Caps that each end user of the key has."""
 
     @classmethod
     def of(cls, columns: Sequence[Any]) -> Access:
         """Return the access with the columns of a key, and the dumped caps of each scope."""
         key = ApiKey.of(columns[:7])
+        *lists, users = columns[7:]
         scopes = (key_scope(key.id), project_scope(key.project), ALL)
-        lists = zip(scopes, columns[7:], strict=True)
-        return cls(key, tuple((scope, cap) for scope, text in lists for cap in load_caps(text)))
+        pairs = zip(scopes, lists, strict=True)
+        caps = tuple((scope, cap) for scope, text in pairs for cap in load_caps(text))
+        return cls(key, caps, load_caps(users))
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether spending is limited, not only its rate."""
+        return any(not cap.is_rate for cap in self._all_caps())
 
     def has_cap_in(self, unit: str) -> bool:
-        return any(cap.unit == unit for _, cap in self.caps)
+        """Return whether spending is limited in this unit."""
+        return any(cap.unit == unit and not cap.is_rate for cap in self._all_caps())
+
+    def caps_for(self, user: str) -> tuple[tuple[str, Cap], ...]:
+        """Return the caps that apply to a request of an end user, with their scopes."""
+        if not self.user_caps:
+            return self.caps
+        scope = user_scope(self.key.id, user)
+        return (*self.caps, *((scope, cap) for cap in self.user_caps))
+
+    def _all_caps(self) -> Iterable[Cap]:
+        return (*(cap for _, cap in self.caps), *self.user_caps)
 
 
 def create_key(

@@ -29,11 +29,13 @@ from brim.gateway.accounts.caps import (
     project_scope,
     reset_time,
     to_dollars,
+    user_scope,
 )
+from brim.gateway.accounts.rates import RateReached
 from brim.models.pricing import SpendingRow, SpendingTotal, Usage
 
 LedgerState = Literal["settled", "presumed", "refunded"]
-GroupBy = Literal["day", "key", "project", "model", "upstream", "state"]
+GroupBy = Literal["day", "key", "project", "user", "model", "upstream", "state"]
 
 MAX_NAME_LENGTH: Final = 256
 """Characters of a name that are stored."""
@@ -76,6 +78,8 @@ class Charge(NamedTuple):
         return self.usage.input + self.usage.output
 
     def amount(self, unit: Unit) -> int:
+        if unit == "requests":
+            return 1
         return self.micro_dollars if unit == "dollars" else self.tokens
 
 
@@ -93,15 +97,28 @@ class Reservation(NamedTuple):
     upstream: str
     max_charge: Charge
     caps: tuple[tuple[str, Cap], ...] = ()
-    """The caps to check, each with its scope: of the key, of its project, or of all keys. Either
-    all of them have room, or nothing is reserved."""
+    """The caps to check, each with its scope: of the key, its end user or its project, or of all
+    keys. Either all of them have room, or nothing is reserved."""
     is_sent: bool = False
     """Whether the request is sent as soon as it is reserved, without a call to `mark_sent`."""
+    user: str = ""
+    """The end user on whose behalf the client sends the request; empty if it names none."""
 
     @property
-    def names(self) -> tuple[str, str, str, str, str]:
-        """Key, name of the key, project, model and upstream, as every store keeps them."""
-        return self[1:6]
+    def names(self) -> tuple[str, str, str, str, str, str]:
+        """Key, name of the key, project, model, upstream and user, as every store keeps them."""
+        return (*self[1:6], self.user)
+
+    @property
+    def scopes(self) -> tuple[str, str, str, str]:
+        """The scopes that it counts in."""
+        own = key_scope(self.key), project_scope(self.project), user_scope(self.key, self.user)
+        return (*own, ALL)
+
+    @property
+    def rate_scopes(self) -> list[str]:
+        """The scopes with a limit per minute, each once, in order."""
+        return sorted({scope for scope, cap in self.caps if cap.period == "minute"})
 
     def cap_reached(self, index: int, spent: int, reserved: int, now: float) -> CapReached:
         """Return the rejection by one of the caps; `now` is the time of the store."""
@@ -127,7 +144,7 @@ class ReservationInvalid:
     """A reservation was rejected because its key is unknown or revoked, or its id was used."""
 
 
-Rejection = CapReached | ReservationInvalid
+Rejection = CapReached | RateReached | ReservationInvalid
 
 
 class Settlement(NamedTuple):
@@ -153,6 +170,8 @@ class LedgerRow:
     project: str
     model: str
     upstream: str
+    user: str
+    """The end user of the key; empty if the client named none."""
     charge: Charge
     state: LedgerState
     is_estimated: bool
@@ -160,9 +179,9 @@ class LedgerRow:
     @classmethod
     def of(cls, columns: Sequence[Any]) -> LedgerRow:
         """Return the row with these columns, in the order of the fields."""
-        id, time, day, key, key_name, project, model, upstream, *figures, state, estimated = columns
-        names = (key, key_name, project, model, upstream)
-        return cls(id, time, day, *names, Charge.of(figures), state, bool(estimated))
+        *facts, input, cached, output, written, cost, unpriced, state, estimated = columns
+        charge = Charge.of((input, cached, output, written, cost, unpriced))
+        return cls(*facts, charge, state, bool(estimated))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,17 +218,16 @@ def clean_reservation(reservation: Reservation) -> Reservation:
 
     Raise `InputError` if a cap does not belong to its key, project or to all.
     """
-    id, key, key_name, project, model, upstream, max_charge, caps, is_sent = reservation
-    own = (ALL, key_scope(key), project_scope(project))
+    id, key, key_name, project, model, upstream, max_charge, caps, is_sent, user = reservation
+    own = reservation.scopes
     for scope, _ in caps:
         if scope not in own:
             raise InputError(f"A reservation of {key} cannot count against {scope}.")
     charge = clamp_charge(max_charge)
-    names = f"{id}{key}{key_name}{project}{model}{upstream}"
+    names = f"{id}{key}{key_name}{project}{model}{upstream}{user}"
     if charge is max_charge and len(names) <= MAX_NAME_LENGTH and _is_storable(names):
         return reservation
-    # Ids and projects identify rows, so they are not truncated; brim creates them, and they are
-    # short.
+    # Ids, projects and users identify rows, so they are not truncated; brim keeps them short.
     return Reservation(
         clean_text(id),
         clean_text(key),
@@ -220,6 +238,7 @@ def clean_reservation(reservation: Reservation) -> Reservation:
         charge,
         tuple((clean_text(scope), cap) for scope, cap in caps),
         is_sent,
+        clean_text(user),
     )
 
 

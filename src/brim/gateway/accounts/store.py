@@ -20,6 +20,7 @@ from brim.gateway.accounts.caps import (
     to_micro_dollars,
 )
 from brim.gateway.accounts.keys import Access, ApiKey, KeyRules
+from brim.gateway.accounts.rates import Admission, RateCounts
 from brim.gateway.accounts.reservations import (
     CapCounter,
     GroupBy,
@@ -85,8 +86,10 @@ class AccountStore(Protocol):
 
     # Reservations
 
-    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | None:
-        """Reserve the maximum charge of a request for `lease` seconds; return None on success.
+    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | Admission | None:
+        """Reserve the maximum charge of a request for `lease` seconds.
+
+        Return None on success, or the use of the rate limits if it names any.
 
         A cap counts everything that its scope spent in its period, also before the cap was set.
         Expired leases are ended before a reservation is rejected. A reservation with the id of one
@@ -112,7 +115,10 @@ class AccountStore(Protocol):
     # Reading
 
     async def counters(self) -> list[CapCounter]:
-        """Return the counters of the current periods, ordered by name."""
+        """Return the counters of the current periods, ordered by name; not those of end users."""
+
+    async def rate_counts(self, scope: str) -> RateCounts:
+        """Return what counts against the rate limits of a scope."""
 
     async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
@@ -150,7 +156,13 @@ async def read_cap_usage(
     ledger = _LedgerTotals(read_totals or store.totals)
     found = []
     for scope, caps in (await store.caps()).items():
+        if scope_parts(scope)[0] == "users":
+            found += [CapUsage(scope, cap) for cap in caps]
+            continue
         for cap in caps:
+            if cap.is_rate:
+                found.append(CapUsage(scope, cap, (await store.rate_counts(scope)).used(cap)))
+                continue
             counter = counters.get((scope, cap.unit, cap.period))
             if counter is not None:
                 found.append(CapUsage(scope, cap, counter.spent, counter.reserved))

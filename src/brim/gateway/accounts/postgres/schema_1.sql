@@ -1,12 +1,13 @@
 -- Version 1: keys, caps, the audit log, counters, leases and the ledger; and the operations on reservations as
 -- functions, so that each is decided next to the data in one round trip.
 --
--- A reservation counts in every existing counter of its key, its project and all keys, for its own
+-- A reservation counts in every existing counter of its key, its end user, its project and all keys, for its own
 -- day, week and month, whether or not it names a cap there. So counters stay correct while caps change,
 -- and a missing counter can be created at any time from the ledger and the leases.
 --
 -- Locks are always taken in this order, to avoid deadlocks: the lock on creating counters, the id of
--- a reservation, leases by id, rows of the ledger by id, counters by scope, period and unit.
+-- a reservation, leases by id, rows of the ledger by id, rates by scope, counters by scope, period
+-- and unit.
 
 DO $$ BEGIN
     -- An administrator may have created it, for a role that must not.
@@ -66,7 +67,7 @@ CREATE TABLE brim.counters (
 ) WITH (fillfactor = 50);
 
 CREATE TYPE brim.reservation AS (
-    id text, key text, key_name text, project text, model text, upstream text,
+    id text, key text, key_name text, project text, model text, upstream text, end_user text,
     input bigint, cached bigint, output bigint, written bigint,
     micro_dollars bigint, is_unpriced boolean
 );
@@ -78,6 +79,7 @@ CREATE TABLE brim.leases (
     project text NOT NULL,
     model text NOT NULL,
     upstream text NOT NULL,
+    end_user text NOT NULL,
     input bigint NOT NULL,
     cached bigint NOT NULL,
     output bigint NOT NULL,
@@ -97,6 +99,7 @@ CREATE TABLE brim.ledger (
     project text COLLATE "C" NOT NULL,
     model text COLLATE "C" NOT NULL,
     upstream text COLLATE "C" NOT NULL,
+    end_user text COLLATE "C" NOT NULL,
     input bigint NOT NULL,
     cached bigint NOT NULL,
     output bigint NOT NULL,
@@ -111,6 +114,7 @@ CREATE TABLE brim.ledger (
 CREATE INDEX ledger_by_day ON brim.ledger (day, reserved_at, id);
 CREATE INDEX ledger_by_key ON brim.ledger (key, day);
 CREATE INDEX ledger_by_project ON brim.ledger (project, day);
+CREATE INDEX ledger_by_user ON brim.ledger (key, end_user, day) WHERE end_user <> '';
 
 -- The clock of all replicas.
 CREATE FUNCTION brim.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS
@@ -158,8 +162,9 @@ $$;
 
 -- The scopes and periods that a reservation counts in.
 
-CREATE FUNCTION brim.scopes(key text, project text) RETURNS text[] LANGUAGE sql IMMUTABLE AS
-$$ SELECT ARRAY['key:' || key, 'project:' || project, 'all'] $$;
+CREATE FUNCTION brim.scopes(key text, project text, end_user text) RETURNS text[]
+LANGUAGE sql IMMUTABLE AS
+$$ SELECT ARRAY['key:' || key, 'project:' || project, 'user:' || key || '/' || end_user, 'all'] $$;
 
 CREATE FUNCTION brim.periods(at timestamptz) RETURNS text[] LANGUAGE sql STABLE AS
 $$
@@ -177,7 +182,7 @@ CREATE FUNCTION brim.reserved_by(counter brim.counters, lease brim.leases) RETUR
 LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN lease.id IS NOT NULL
-            AND counter.scope = ANY (brim.scopes(lease.key, lease.project))
+            AND counter.scope = ANY (brim.scopes(lease.key, lease.project, lease.end_user))
             AND counter.period = ANY (brim.periods(lease.reserved_at))
         THEN brim.amount(counter.unit, lease.input + lease.output, lease.micro_dollars)
         ELSE 0
@@ -204,6 +209,10 @@ LANGUAGE sql STABLE AS $$
         SELECT r.input, r.output, r.micro_dollars FROM brim.ledger r
         WHERE scope LIKE 'project:%' AND r.project = substr(scope, 9)
             AND r.day BETWEEN first AND last
+        UNION ALL
+        SELECT r.input, r.output, r.micro_dollars FROM brim.ledger r
+        WHERE scope LIKE 'user:%' AND r.key = split_part(substr(scope, 6), '/', 1)
+            AND r.end_user = substr(scope, strpos(scope, '/') + 1) AND r.day BETWEEN first AND last
         UNION ALL
         SELECT r.input, r.output, r.micro_dollars FROM brim.ledger r
         WHERE scope = 'all' AND r.day BETWEEN first AND last
@@ -234,7 +243,7 @@ END $$;
 
 -- A change of the counters of a key and a project, on a day.
 CREATE TYPE brim.counter_change AS (
-    key text, project text, reserved_at timestamptz,
+    key text, project text, end_user text, reserved_at timestamptz,
     tokens bigint, micro_dollars bigint, freed_tokens bigint, freed_micro_dollars bigint
 );
 
@@ -248,7 +257,7 @@ BEGIN
             sum(brim.amount(k.unit, m.tokens, m.micro_dollars))::bigint AS spent,
             sum(brim.amount(k.unit, m.freed_tokens, m.freed_micro_dollars))::bigint AS freed
         FROM unnest(changes) AS m JOIN brim.counters k
-            ON k.scope = ANY (brim.scopes(m.key, m.project))
+            ON k.scope = ANY (brim.scopes(m.key, m.project, m.end_user))
             AND k.period = ANY (brim.periods(m.reserved_at))
         GROUP BY k.scope, k.period, k.unit
         ORDER BY k.scope, k.period, k.unit
@@ -257,6 +266,97 @@ BEGIN
         SET spent = k.spent + change.spent, reserved = k.reserved - change.freed
         WHERE k.scope = change.scope AND k.period = change.period AND k.unit = change.unit;
     END LOOP;
+END $$;
+
+-- Rates
+
+-- Requests and tokens of scopes with a limit per minute, by the second of the reservation.
+CREATE TABLE brim.rates (
+    scope text COLLATE "C",
+    second bigint,
+    requests bigint NOT NULL,
+    tokens bigint NOT NULL,
+    PRIMARY KEY (scope, second)
+) WITH (fillfactor = 50);
+
+CREATE FUNCTION brim.second(at timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT floor(extract(epoch FROM at))::bigint $$;
+
+CREATE FUNCTION brim.window_seconds() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 62 $$;
+
+-- One transaction at a time reads and changes the rates of a scope.
+CREATE FUNCTION brim.lock_rates(scopes text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    scope text;
+BEGIN
+    FOR scope IN SELECT DISTINCT s FROM unnest(scopes) AS s ORDER BY s LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended('rates ' || scope, 0));
+    END LOOP;
+END $$;
+
+-- The reservations of a scope in flight.
+CREATE FUNCTION brim.count_running(scope text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT count(*) FROM brim.leases l
+    WHERE scope = ANY (brim.scopes(l.key, l.project, l.end_user))
+$$;
+
+-- What counts against a rate limit of "requests" or "tokens" per minute, or "concurrent" requests,
+-- without the old lease that is replaced.
+CREATE FUNCTION brim.rate_used(scope text, unit text, old brim.leases, now timestamptz)
+RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT CASE
+        WHEN unit = 'concurrent' THEN brim.count_running(scope)
+        ELSE (
+            SELECT coalesce(sum(CASE unit WHEN 'requests' THEN r.requests ELSE r.tokens END), 0)::bigint
+            FROM brim.rates r
+            WHERE r.scope = rate_used.scope AND r.second > brim.second(now) - brim.window_seconds()
+        )
+    END - CASE
+        WHEN old.id IS NULL OR NOT scope = ANY (brim.scopes(old.key, old.project, old.end_user)) THEN 0
+        WHEN unit = 'concurrent' THEN 1
+        WHEN brim.second(old.reserved_at) <= brim.second(now) - brim.window_seconds() THEN 0
+        WHEN unit = 'requests' THEN 1
+        ELSE old.input + old.output
+    END
+$$;
+
+-- Counts a request, or another number of requests, in the second of its reservation; only in scopes
+-- that are counted already, unless they are new.
+CREATE FUNCTION brim.count_rates(scopes text[], at timestamptz, number bigint, amount bigint)
+RETURNS void LANGUAGE sql VOLATILE AS $$
+    DELETE FROM brim.rates r
+    WHERE r.scope = ANY (scopes) AND r.second <= brim.second(at) - brim.window_seconds();
+    INSERT INTO brim.rates AS r SELECT s, brim.second(at), number, amount FROM unnest(scopes) AS s
+    ON CONFLICT (scope, second) DO UPDATE
+    SET requests = r.requests + excluded.requests, tokens = r.tokens + excluded.tokens
+$$;
+
+-- Corrects what leases counted that have ended or are replaced: how many requests, and what their
+-- tokens are now.
+CREATE FUNCTION brim.correct_rates(changes brim.counter_change[], number bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    scopes text[];
+BEGIN
+    scopes := ARRAY(
+        SELECT DISTINCT r.scope FROM unnest(changes) AS m JOIN brim.rates r
+            ON r.scope = ANY (brim.scopes(m.key, m.project, m.end_user))
+            AND r.second = brim.second(m.reserved_at)
+    );
+    IF scopes = '{}' THEN
+        RETURN;
+    END IF;
+    PERFORM brim.lock_rates(scopes);
+    UPDATE brim.rates r SET requests = r.requests + c.number, tokens = r.tokens + c.tokens
+    FROM (
+        SELECT s AS scope, brim.second(m.reserved_at) AS second,
+            correct_rates.number * count(*) AS number,
+            sum(m.tokens - m.freed_tokens)::bigint AS tokens
+        FROM unnest(changes) AS m, unnest(brim.scopes(m.key, m.project, m.end_user)) AS s
+        WHERE s = ANY (scopes)
+        GROUP BY 1, 2
+    ) AS c
+    WHERE r.scope = c.scope AND r.second = c.second;
 END $$;
 
 -- Reservations
@@ -293,7 +393,8 @@ BEGIN
             ) AS max_amount
         FROM brim.counters k
         WHERE k.scope = ANY (
-                brim.scopes(lease.key, lease.project) || brim.scopes(old.key, old.project)
+                brim.scopes(lease.key, lease.project, lease.end_user)
+                || brim.scopes(old.key, old.project, old.end_user)
             )
             AND k.period = ANY (brim.periods(lease.reserved_at) || brim.periods(old.reserved_at))
         ORDER BY k.scope, k.period, k.unit
@@ -316,15 +417,17 @@ END $$;
 CREATE FUNCTION brim.reserve(
     reservation brim.reservation,
     scopes text[], units text[], periods text[], max_amounts bigint[],
+    rate_scopes text[], rate_units text[], rate_limits bigint[],
     lease double precision,
     OUT rejection text, OUT cap_number bigint, OUT spent bigint, OUT reserved bigint,
-    OUT has_expired boolean, OUT at double precision
+    OUT has_expired boolean, OUT at double precision, OUT used bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
     now timestamptz;
     old brim.leases;
     fresh brim.leases;
     caps brim.cap[];
+    counted_scopes text[];
 BEGIN
     PERFORM brim.lock_counters_shared();
     -- A client that lost its connection retries while the first call may still run.
@@ -357,6 +460,25 @@ BEGIN
     END IF;
     -- The first upstream got the request and may charge for it, even if a second one answers.
     SELECT reservation.*, now, now + brim.seconds(lease), coalesce(old.is_sent, false) INTO fresh;
+    counted_scopes := ARRAY(
+        SELECT DISTINCT s FROM unnest(rate_scopes, rate_units) AS c (s, unit) WHERE unit <> 'concurrent'
+    );
+    PERFORM brim.lock_rates(
+        rate_scopes
+        || CASE WHEN old.id IS NULL THEN '{}' ELSE brim.scopes(old.key, old.project, old.end_user) END
+    );
+    used := ARRAY(
+        SELECT brim.rate_used(c.scope, c.unit, old, now)
+        FROM unnest(rate_scopes, rate_units) WITH ORDINALITY AS c (scope, unit, nth) ORDER BY c.nth
+    );
+    SELECT min(c.nth) INTO cap_number
+    FROM unnest(rate_units, rate_limits, used) WITH ORDINALITY AS c (unit, max_amount, amount, nth)
+    WHERE c.amount + CASE c.unit WHEN 'tokens' THEN fresh.input + fresh.output ELSE 1 END > c.max_amount;
+    IF cap_number IS NOT NULL THEN
+        rejection := 'rate_reached';
+        has_expired := EXISTS (SELECT FROM brim.leases l WHERE l.expires <= now);
+        RETURN;
+    END IF;
     WHILE NOT brim.try_reserve(caps, fresh, old) LOOP
         SELECT f.* INTO cap_number, spent, reserved FROM brim.find_cap_reached(caps, fresh, old) AS f;
         IF cap_number IS NOT NULL THEN
@@ -366,6 +488,17 @@ BEGIN
         END IF;
         -- Another transaction has just made room.
     END LOOP;
+    IF old.id IS NOT NULL THEN
+        PERFORM brim.correct_rates(
+            ARRAY[(
+                old.key, old.project, old.end_user, old.reserved_at, 0, 0, old.input + old.output, 0
+            )::brim.counter_change],
+            -1
+        );
+    END IF;
+    IF counted_scopes <> '{}' THEN
+        PERFORM brim.count_rates(counted_scopes, now, 1, fresh.input + fresh.output);
+    END IF;
     DELETE FROM brim.leases l WHERE l.id = reservation.id;
     INSERT INTO brim.leases SELECT fresh.*;
 END $$;
@@ -419,7 +552,7 @@ BEGIN
     recorded AS (
         INSERT INTO brim.ledger
         SELECT
-            l.id, l.key, l.key_name, l.project, l.model, l.upstream,
+            l.id, l.key, l.key_name, l.project, l.model, l.upstream, l.end_user,
             b.input, b.cached, b.output, b.written, b.micro_dollars, b.is_unpriced,
             l.reserved_at, brim.day(l.reserved_at), 'settled', b.is_estimated
         FROM ended l JOIN charges b ON b.id = l.id
@@ -436,22 +569,24 @@ BEGIN
     ),
     changes AS (
         SELECT
-            l.key, l.project, brim.day(l.reserved_at) AS day, l.reserved_at, b.tokens, b.micro_dollars,
+            l.key, l.project, l.end_user, brim.day(l.reserved_at) AS day, l.reserved_at,
+            b.tokens, b.micro_dollars,
             l.input + l.output AS freed_tokens, l.micro_dollars AS freed_micro_dollars
         FROM ended l JOIN charges b ON b.id = l.id
         UNION ALL
         SELECT
-            r.key, r.project, r.day, r.reserved_at, b.tokens - r.input - r.output,
+            r.key, r.project, r.end_user, r.day, r.reserved_at, b.tokens - r.input - r.output,
             b.micro_dollars - r.micro_dollars, 0, 0
         FROM presumed r JOIN charges b ON b.id = r.id
     )
     SELECT array_agg(m.one) INTO counter_changes FROM (
         SELECT (
-            c.key, c.project, min(c.reserved_at), sum(c.tokens), sum(c.micro_dollars),
+            c.key, c.project, c.end_user, min(c.reserved_at), sum(c.tokens), sum(c.micro_dollars),
             sum(c.freed_tokens), sum(c.freed_micro_dollars)
         )::brim.counter_change AS one
-        FROM changes c GROUP BY c.key, c.project, c.day
+        FROM changes c GROUP BY c.key, c.project, c.end_user, c.day, brim.second(c.reserved_at)
     ) AS m;
+    PERFORM brim.correct_rates(counter_changes, 0);
     PERFORM brim.update_counters(counter_changes);
 END $$;
 
@@ -482,7 +617,7 @@ BEGIN
     recorded AS (
         INSERT INTO brim.ledger
         SELECT
-            l.id, l.key, l.key_name, l.project, l.model, l.upstream,
+            l.id, l.key, l.key_name, l.project, l.model, l.upstream, l.end_user,
             l.input * l.times, l.cached * l.times, l.output * l.times, l.written * l.times,
             l.micro_dollars * l.times, l.is_unpriced AND l.is_sent,
             l.reserved_at, brim.day(l.reserved_at),
@@ -491,12 +626,13 @@ BEGIN
     )
     SELECT array_agg(m.one) INTO counter_changes FROM (
         SELECT (
-            l.key, l.project, min(l.reserved_at),
+            l.key, l.project, l.end_user, min(l.reserved_at),
             sum((l.input + l.output) * l.times), sum(l.micro_dollars * l.times),
             sum(l.input + l.output), sum(l.micro_dollars)
         )::brim.counter_change AS one
-        FROM ended l GROUP BY l.key, l.project, brim.day(l.reserved_at)
+        FROM ended l GROUP BY l.key, l.project, l.end_user, brim.second(l.reserved_at)
     ) AS m;
+    PERFORM brim.correct_rates(counter_changes, 0);
     PERFORM brim.update_counters(counter_changes);
     RETURN cardinality(ids);
 END $$;

@@ -11,7 +11,7 @@ from datetime import date
 from typing import Final
 
 from brim.gateway.accounts.audit import AuditEntry
-from brim.gateway.accounts.caps import ALL, Cap, dump_caps, key_scope, load_caps
+from brim.gateway.accounts.caps import ALL, Cap, dump_caps, key_scope, load_caps, reset_time
 from brim.gateway.accounts.keys import (
     Access,
     ApiKey,
@@ -20,8 +20,16 @@ from brim.gateway.accounts.keys import (
     no_active_key_error,
 )
 from brim.gateway.accounts.postgres.pool import REPORT_SECONDS, PostgresPool
+from brim.gateway.accounts.rates import (
+    Admission,
+    RateCounts,
+    RateReached,
+    RateUse,
+    seconds_until_room,
+)
 from brim.gateway.accounts.reservations import (
     CapCounter,
+    CapReached,
     GroupBy,
     LedgerRow,
     Rejection,
@@ -50,7 +58,8 @@ _ADD_KEY: Final = (
 _ACCESS: Final = (
     f"SELECT {_KEY}, (SELECT list FROM brim.caps WHERE scope = 'key:' || id), "
     "(SELECT list FROM brim.caps WHERE project <> '' AND scope = 'project:' || project), "
-    f"(SELECT list FROM brim.caps WHERE scope = '{ALL}') "
+    f"(SELECT list FROM brim.caps WHERE scope = '{ALL}'), "
+    "(SELECT list FROM brim.caps WHERE scope = 'users:' || id) "
     "FROM brim.secrets JOIN brim.keys ON id = key "
     "WHERE hashed = $1 AND expires > brim.clock() AND revoked IS NULL"
 )
@@ -77,18 +86,27 @@ _ADD_AUDIT_ENTRY: Final = (
     f"INSERT INTO brim.audit ({_AUDIT}) VALUES ($1, $2, $3, $4, $5, $6::json) "
     "ON CONFLICT DO NOTHING"
 )
-_RESERVATION: Final = "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)::brim.reservation"
-_RESERVE: Final = f"SELECT * FROM brim.reserve({_RESERVATION}, $13, $14, $15, $16, $17)"
+_RESERVATION: Final = "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)::brim.reservation"
+_CAPS: Final = "$14, $15, $16, $17, $18, $19, $20"
+_RESERVE: Final = f"SELECT * FROM brim.reserve({_RESERVATION}, {_CAPS}, $21)"
 # In one transaction; the second call sets the lease.
 _RESERVE_AS_SENT: Final = (
-    "SELECT r.*, r.rejection IS NULL AND brim.mark_sent($1, $17) AS is_sent "
-    f"FROM brim.reserve({_RESERVATION}, $13, $14, $15, $16, 60) AS r"
+    "SELECT r.*, r.rejection IS NULL AND brim.mark_sent($1, $21) AS is_sent "
+    f"FROM brim.reserve({_RESERVATION}, {_CAPS}, 60) AS r"
 )
 _COUNTERS: Final = (
     "SELECT c.scope, c.unit, c.period, c.spent, c.reserved "
     "FROM brim.counters c, (SELECT brim.clock() AS now) AS t "
-    "WHERE c.period = ANY (brim.periods(t.now)) "
+    "WHERE c.period = ANY (brim.periods(t.now)) AND c.scope NOT LIKE 'user:%' "
     "ORDER BY c.scope || '/' || c.period || '/' || c.unit"
+)
+_RATE_COUNTS: Final = (
+    "SELECT brim.rate_used($1, unit, null, brim.clock()) "
+    "FROM unnest(ARRAY['requests', 'tokens', 'concurrent']) AS unit"
+)
+_SECONDS: Final = (
+    "SELECT second, {unit} FROM brim.rates "
+    "WHERE scope = $1 AND second > floor($2::double precision) - brim.window_seconds()"
 )
 _SUMS: Final = (
     "count(*), sum(input)::bigint, sum(cached)::bigint, sum(output)::bigint, "
@@ -98,8 +116,9 @@ _SUMS: Final = (
 _WITHIN: Final = "day BETWEEN coalesce($1, '-infinity'::date) AND coalesce($2, 'infinity'::date)"
 _ROWS: Final = (
     "SELECT day, reserved_at, id, extract(epoch FROM reserved_at)::double precision, "
-    "to_char(day, 'YYYY-MM-DD'), key, key_name, project, model, upstream, input, cached, output, "
-    f"written, micro_dollars, is_unpriced, state, is_estimated FROM brim.ledger WHERE {_WITHIN} "
+    "to_char(day, 'YYYY-MM-DD'), key, key_name, project, model, upstream, end_user, "
+    "input, cached, output, written, micro_dollars, is_unpriced, state, is_estimated "
+    f"FROM brim.ledger WHERE {_WITHIN} "
     "AND ($3::date IS NULL OR (day, reserved_at, id) > ($3, $4, $5)) "
     f"ORDER BY day, reserved_at, id LIMIT {_BATCH}"
 )
@@ -169,25 +188,43 @@ class PostgresAccountStore:
 
     # Reservations
 
-    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | None:
+    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | Admission | None:
         kept = clean_reservation(reservation)
-        values, caps = (kept.id, *kept.names, *kept.max_charge.figures), _cap_columns(kept)
+        caps, rates = _split_caps(kept)
+        values = (kept.id, *kept.names, *kept.max_charge.figures, *_cap_columns(caps))
         step = _RESERVE_AS_SENT if reservation.is_sent else _RESERVE
         while True:
-            row = await self._pool.fetch_row(step, *values, *caps, lease)
+            row = await self._pool.fetch_row(step, *values, *_rate_columns(rates), lease)
             assert row is not None
             # Each in its own transaction, because it waits for counters that others have locked.
             if row["rejection"] == "missing_counters":
-                await self._pool.fetch_value("SELECT brim.create_counters($1, $2, $3)", *caps[:3])
+                names = _cap_columns(caps)[:3]
+                await self._pool.fetch_value("SELECT brim.create_counters($1, $2, $3)", *names)
             elif row["has_expired"]:
                 await self._sweep(waits=True)
             elif row["rejection"] is None:
-                return None
+                return _to_admission(kept, rates, row["used"])
             elif row["rejection"] == "invalid":
                 return ReservationInvalid()
+            elif row["rejection"] == "rate_reached":
+                index = row["cap_number"] - 1
+                return await self._to_rate_reached(
+                    kept, *rates[index], row["used"][index], row["at"]
+                )
             else:
-                index, at = row["cap_number"] - 1, row["at"]
-                return reservation.cap_reached(index, row["spent"], row["reserved"], at)
+                scope, cap = caps[row["cap_number"] - 1]
+                counted = row["spent"], row["reserved"]
+                return CapReached(scope, cap, *counted, reset_time(cap.period, row["at"]))
+
+    async def _to_rate_reached(
+        self, reservation: Reservation, scope: str, cap: Cap, used: int, now: float
+    ) -> RateReached:
+        if cap.period == "now":
+            return RateReached(scope, cap, used, 0.0)
+        counted = await self._pool.fetch_rows(_SECONDS.replace("{unit}", cap.unit), scope, now)
+        amount = reservation.max_charge.amount(cap.unit)
+        pairs = [(int(second), int(each)) for second, each in counted]
+        return RateReached(scope, cap, used, seconds_until_room(pairs, amount, cap.limit, now))
 
     async def mark_sent(self, id: str, lease: float) -> bool:
         return bool(
@@ -225,14 +262,18 @@ class PostgresAccountStore:
     async def counters(self) -> list[CapCounter]:
         return [CapCounter(*row) for row in await self._pool.fetch_rows(_COUNTERS)]
 
+    async def rate_counts(self, scope: str) -> RateCounts:
+        return RateCounts(*[row[0] for row in await self._pool.fetch_rows(_RATE_COUNTS, scope)])
+
     async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
     ) -> list[SpendingRow]:
-        columns = [f"{name}::text" if name == "day" else name for name in by]
+        names = ["end_user" if name == "user" else name for name in by]
+        columns = [f"{name}::text" if name == "day" else name for name in names]
         rows = await self._pool.fetch_rows(
             f"SELECT {', '.join([*columns, _SUMS])} FROM brim.ledger WHERE {_WITHIN} "
-            f"GROUP BY {', '.join(by) or '()'} HAVING count(*) > 0 "
-            + (f"ORDER BY {', '.join(by)}" if by else ""),
+            f"GROUP BY {', '.join(names) or '()'} HAVING count(*) > 0 "
+            + (f"ORDER BY {', '.join(names)}" if by else ""),
             *(since, until),
             timeout=REPORT_SECONDS,
         )
@@ -258,12 +299,37 @@ def _to_key(name: str, row: Sequence[object] | None) -> ApiKey:
     return ApiKey.of(row)
 
 
-def _cap_columns(reservation: Reservation) -> tuple[list[str], list[str], list[str], list[int]]:
-    """Return the scopes, units, periods and limits of a reservation's caps."""
-    caps = [cap for _, cap in reservation.caps]
+_ScopedCaps = Sequence[tuple[str, Cap]]
+
+
+def _split_caps(reservation: Reservation) -> tuple[_ScopedCaps, _ScopedCaps]:
+    """Return the caps on spending and the rate limits."""
+    caps = [(scope, cap) for scope, cap in reservation.caps if not cap.is_rate]
+    return caps, [(scope, cap) for scope, cap in reservation.caps if cap.is_rate]
+
+
+def _cap_columns(caps: _ScopedCaps) -> tuple[list[str], list[str], list[str], list[int]]:
+    """Return the scopes, units, periods and limits of caps."""
     return (
-        [scope for scope, _ in reservation.caps],
-        [cap.unit for cap in caps],
-        [cap.period for cap in caps],
-        [cap.limit for cap in caps],
+        [scope for scope, _ in caps],
+        [cap.unit for _, cap in caps],
+        [cap.period for _, cap in caps],
+        [cap.limit for _, cap in caps],
     )
+
+
+def _rate_columns(rates: _ScopedCaps) -> tuple[list[str], list[str], list[int]]:
+    """Return the scopes, units and limits of rate limits."""
+    units = ["concurrent" if cap.period == "now" else cap.unit for _, cap in rates]
+    return [scope for scope, _ in rates], units, [cap.limit for _, cap in rates]
+
+
+def _to_admission(
+    reservation: Reservation, rates: _ScopedCaps, used: Sequence[int]
+) -> Admission | None:
+    charge = reservation.max_charge
+    uses = [
+        RateUse(scope, cap, before + charge.amount(cap.unit))
+        for (scope, cap), before in zip(rates, used, strict=True)
+    ]
+    return Admission(tuple(uses)) if uses else None

@@ -29,6 +29,13 @@ from brim.gateway.accounts.keys import (
     duplicate_name_error,
     no_active_key_error,
 )
+from brim.gateway.accounts.rates import (
+    Admission,
+    RateCounts,
+    RateReached,
+    RateUse,
+    seconds_until_room,
+)
 from brim.gateway.accounts.redis.script_runner import ScriptRunner
 from brim.gateway.accounts.reservations import (
     CapCounter,
@@ -132,7 +139,7 @@ class RedisAccountStore:
 
     # Reservations
 
-    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | None:
+    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | Admission | None:
         arguments = tuple(_reservation_arguments(clean_reservation(reservation), lease))
         outcome, *numbers = await self._run("reserve", *arguments)
         while outcome == "again":
@@ -140,7 +147,11 @@ class RedisAccountStore:
         if outcome == "cap_reached":
             index, spent, reserved, now = numbers
             return reservation.cap_reached(index, int(spent), int(reserved), float(now))
-        return ReservationInvalid() if outcome == "invalid" else None
+        if outcome == "rate_reached":
+            return _to_rate_reached(reservation, *numbers)
+        if outcome == "invalid":
+            return ReservationInvalid()
+        return _to_admission(reservation, numbers)
 
     async def mark_sent(self, id: str, lease: float) -> bool:
         return bool(await self._run("mark_sent", clean_text(id), str(lease)))
@@ -171,8 +182,12 @@ class RedisAccountStore:
             _to_counter(period, field, text)
             for period, fields in await self._run("counters")
             for field, text in _pairs(fields)
+            if "/user:" not in field
         ]
         return sorted(found, key=lambda one: counter_name(one.scope, one.unit, one.period))
+
+    async def rate_counts(self, scope: str) -> RateCounts:
+        return RateCounts(*map(int, await self._run("rates", scope)))
 
     async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None
@@ -181,6 +196,8 @@ class RedisAccountStore:
         for days in _pages(await self._days(since, until)):
             for day, groups in await self._run("totals", *days):
                 for name, text in _pairs(groups):
+                    if name.startswith("@"):
+                        continue
                     group, numbers = _parse_total(by, day, name, text)
                     sums[group] = tuple(map(add, sums[group], numbers))
         return [to_spending_row(group, sums[group]) for group in sorted(sums)]
@@ -280,14 +297,37 @@ def _to_counter(period: str, field: str, text: str) -> CapCounter:
     return CapCounter(scope, cast("Unit", unit), period, int(spent), int(reserved))
 
 
+def _to_rate_reached(
+    reservation: Reservation, index: int, used: str, now: str, *fields: str
+) -> RateReached:
+    scope, cap = reservation.caps[index]
+    if cap.period == "now":
+        return RateReached(scope, cap, int(used), 0.0)
+    counted = [
+        (int(name.partition("/")[2]), int(number))
+        for name, number in _pairs(fields)
+        if name.startswith(cap.unit)
+    ]
+    amount = reservation.max_charge.amount(cap.unit)
+    wait = seconds_until_room(counted, amount, cap.limit, float(now))
+    return RateReached(scope, cap, int(used), wait)
+
+
+def _to_admission(reservation: Reservation, used: Sequence[str]) -> Admission | None:
+    rates = [(scope, cap) for scope, cap in reservation.caps if cap.is_rate]
+    pairs = zip(rates, used, strict=True)
+    uses = tuple(RateUse(scope, cap, int(number)) for (scope, cap), number in pairs)
+    return Admission(uses) if uses else None
+
+
 def _parse_total(
     by: Sequence[GroupBy], day: str, name: str, text: str
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the group and the sums of one total of a day; its name has the common values."""
     state = name[: name.index("[")]
-    key, _, project, model, upstream = json.loads(name[len(state) :])
+    key, _, project, model, upstream, user = json.loads(name[len(state) :])
     facts: dict[GroupBy, str] = {"day": day, "key": key, "project": project, "model": model}
-    facts |= {"upstream": upstream, "state": state}
+    facts |= {"upstream": upstream, "user": user, "state": state}
     requests, *figures = json.loads(text)
     presumed = requests if state == "presumed" else 0
     return tuple(facts[one] for one in by), (requests, *figures, presumed)

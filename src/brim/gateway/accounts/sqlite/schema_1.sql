@@ -1,6 +1,6 @@
 -- Version 1: keys, caps, the audit log, counters, leases and the ledger.
 --
--- A reservation counts in every existing counter of its key, its project and all keys, for its own
+-- A reservation counts in every existing counter of its key, its end user, its project and all keys, for its own
 -- day and month, whether or not it names a cap there. So counters stay correct while caps change,
 -- and a missing counter can be created at any time from the ledger and the leases.
 
@@ -48,6 +48,15 @@ CREATE TABLE counters (
     PRIMARY KEY (scope, period, unit)
 ) STRICT, WITHOUT ROWID;
 
+-- Requests and tokens of scopes with a limit per minute, by the second of the reservation.
+CREATE TABLE rates (
+    scope TEXT NOT NULL,
+    second INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    tokens INTEGER NOT NULL,
+    PRIMARY KEY (scope, second)
+) STRICT, WITHOUT ROWID;
+
 -- Only reservations in flight, so the table is small: an index on `expires` would cost more at
 -- every write than a scan costs now and then.
 CREATE TABLE leases (
@@ -61,6 +70,7 @@ CREATE TABLE leases (
     project TEXT NOT NULL,
     model TEXT NOT NULL,
     upstream TEXT NOT NULL,
+    user TEXT NOT NULL,
     input INTEGER NOT NULL,
     cached INTEGER NOT NULL,
     output INTEGER NOT NULL,
@@ -79,6 +89,7 @@ CREATE TABLE ledger (
     project TEXT NOT NULL,
     model TEXT NOT NULL,
     upstream TEXT NOT NULL,
+    user TEXT NOT NULL,
     input INTEGER NOT NULL,
     cached INTEGER NOT NULL,
     output INTEGER NOT NULL,
@@ -93,3 +104,4 @@ CREATE TABLE ledger (
 -- A new cap counts what was spent before it was set.
 CREATE INDEX ledger_by_key ON ledger (key, time);
 CREATE INDEX ledger_by_project ON ledger (project, time);
+CREATE INDEX ledger_by_user ON ledger (key, user, time) WHERE user <> '';

@@ -16,6 +16,7 @@ from brim.errors import AccountStoreError, AccountStoreUnavailableError
 from brim.gateway.accounts.audit import AuditEntry
 from brim.gateway.accounts.caps import ALL, Cap, current_periods, load_caps, start_of_day
 from brim.gateway.accounts.keys import Access, ApiKey, KeyRules
+from brim.gateway.accounts.rates import Admission, RateCounts
 from brim.gateway.accounts.reservations import (
     CapCounter,
     GroupBy,
@@ -28,6 +29,7 @@ from brim.gateway.accounts.reservations import (
     clean_text,
     to_spending_row,
 )
+from brim.gateway.accounts.sqlite import rates
 from brim.gateway.accounts.sqlite import transactions as steps
 from brim.gateway.accounts.sqlite.write_queue import BUSY_SECONDS, Operation, WriteQueue, is_busy
 from brim.models.pricing import SpendingRow
@@ -57,13 +59,14 @@ _DISK_ERRORS: Final = (
 _ACCESS: Final = (
     f"SELECT {steps.KEY_COLUMNS}, (SELECT list FROM caps WHERE scope = 'key:' || id), "
     "(SELECT list FROM caps WHERE project <> '' AND scope = 'project:' || project), "
-    f"(SELECT list FROM caps WHERE scope = '{ALL}') "
+    f"(SELECT list FROM caps WHERE scope = '{ALL}'), "
+    "(SELECT list FROM caps WHERE scope = 'users:' || id) "
     "FROM secrets JOIN keys ON keys.id = secrets.key "
     "WHERE hash = ? AND (secrets.expires IS NULL OR secrets.expires > ?) AND revoked IS NULL"
 )
 _LEDGER_ROW: Final = (
-    "id, time, day, key, key_name, project, model, upstream, input, cached, output, written, cost, "
-    "unpriced, state, estimated"
+    "id, time, day, key, key_name, project, model, upstream, user, "
+    "input, cached, output, written, cost, unpriced, state, estimated"
 )
 _SUMS: Final = (
     "count(*), sum(input), sum(cached), sum(output), sum(written), sum(cost), max(unpriced), "
@@ -144,7 +147,7 @@ class SqliteAccountStore:
 
     # Reservations
 
-    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | None:
+    async def reserve(self, reservation: Reservation, lease: float) -> Rejection | Admission | None:
         return await self._write(steps.reserve, clean_reservation(reservation), lease)
 
     async def mark_sent(self, id: str, lease: float) -> bool:
@@ -167,11 +170,14 @@ class SqliteAccountStore:
         periods = current_periods(self._clock()).values()
         rows = await self._read(
             "SELECT scope, unit, period, spent, reserved FROM counters "
-            f"WHERE period IN ({', '.join('?' * len(periods))}) "
+            f"WHERE period IN ({', '.join('?' * len(periods))}) AND scope NOT LIKE 'user:%' "
             "ORDER BY scope || '/' || period || '/' || unit",
             *periods,
         )
         return [CapCounter(*row) for row in rows]
+
+    async def rate_counts(self, scope: str) -> RateCounts:
+        return await self._in_thread(lambda base: rates.read_counts(base, scope, self._clock()))
 
     async def totals(
         self, by: Sequence[GroupBy], since: date | None = None, until: date | None = None

@@ -27,10 +27,17 @@ from brim.gateway.accounts.caps import (
     period_kind,
     project_scope,
     reset_time,
-    scope_parts,
     start_of_day,
+    user_scope,
 )
 from brim.gateway.accounts.keys import ApiKey, KeyRules, duplicate_name_error, no_active_key_error
+from brim.gateway.accounts.rates import (
+    WINDOW_SECONDS,
+    Admission,
+    RateCounts,
+    RateReached,
+    RateUse,
+)
 from brim.gateway.accounts.reservations import (
     CapReached,
     Rejection,
@@ -38,6 +45,7 @@ from brim.gateway.accounts.reservations import (
     ReservationInvalid,
     Settlement,
 )
+from brim.gateway.accounts.sqlite import rates
 from brim.storage.database import Migration, run_script
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
@@ -65,20 +73,19 @@ _KNOWN: Final = (
 _COUNTER: Final = "SELECT spent, reserved FROM counters WHERE scope = ? AND period = ? AND unit = ?"
 _INSERT_COUNTER: Final = "INSERT INTO counters VALUES (?, ?, ?, ?, ?)"
 _UPDATE_COUNTERS: Final = (
-    "UPDATE counters SET spent = spent + iif(unit = 'dollars', ?3, ?4), "
-    "reserved = reserved + iif(unit = 'dollars', ?5, ?6) "
-    "WHERE scope IN ('key:' || ?1, 'project:' || ?2, 'all') "
+    "UPDATE counters SET spent = spent + iif(unit = 'dollars', ?5, ?6), "
+    "reserved = reserved + iif(unit = 'dollars', ?7, ?8) WHERE scope IN (?1, ?2, ?3, ?4) "
     f"AND period IN ({', '.join('?' * len(PERIODS))})"
 )
 _INSERT_LEASE: Final = (
-    "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_LEASE_COLUMNS: Final = "key, project, day, cost, input + output, sent"
+_LEASE_COLUMNS: Final = "key, project, user, day, cost, input + output, sent, time"
 _LEASE: Final = f"SELECT {_LEASE_COLUMNS} FROM leases WHERE id = ?"
 _MARK_SENT: Final = "UPDATE leases SET sent = 1, expires = ? WHERE id = ? AND expires > ?"
 _RENEW: Final = "UPDATE leases SET expires = ? WHERE id = ? AND expires > ?"
 
-_LEDGER_COLUMNS: Final = "time, id, day, key, key_name, project, model, upstream"
+_LEDGER_COLUMNS: Final = "time, id, day, key, key_name, project, model, upstream, user"
 _RECORD_LEASE: Final = (
     f"INSERT INTO ledger SELECT {_LEDGER_COLUMNS}, ?, ?, ?, ?, ?, ?, 'settled', ? FROM leases "
     "WHERE id = ? AND (sent OR expires > ?)"
@@ -91,7 +98,7 @@ _RECORD_EXPIRED: Final = (
 )
 _DELETE_EXPIRED: Final = f"DELETE FROM leases WHERE expires <= ? RETURNING {_LEASE_COLUMNS}"
 _PRESUMED: Final = (
-    "SELECT time, key, project, day, cost, input + output, 1 FROM ledger "
+    "SELECT key, project, user, day, cost, input + output, 1, time FROM ledger "
     "WHERE id = ? AND state = 'presumed'"
 )
 _CORRECT_ROW: Final = (
@@ -100,43 +107,66 @@ _CORRECT_ROW: Final = (
 )
 
 
+_Scopes = tuple[str, str, str, str]
+_Place = tuple[_Scopes, str]
+"""The scopes of a reservation, and its day."""
+
+
 class ReservedAmount(NamedTuple):
     """The amount of a reservation, and the counters that it belongs to."""
 
     key: str
     project: str
+    user: str
     day: str
     cost: int
     tokens: int
     sent: int
+    time: float
+
+    @property
+    def scopes(self) -> tuple[str, str, str, str]:
+        own = key_scope(self.key), project_scope(self.project), user_scope(self.key, self.user)
+        return (*own, ALL)
 
     def within(self, scope: str, period: str, unit: Unit) -> int:
         """Return the part of a counter that belongs to this reservation."""
-        if scope not in (key_scope(self.key), project_scope(self.project), ALL):
+        if scope not in self.scopes:
             return 0
         if period not in name_periods(self.day).values():
             return 0
         return self.cost if unit == "dollars" else self.tokens
+
+    def counted_in(self, scope: str, now: float) -> RateCounts:
+        """Return what of a scope's rates belongs to this reservation."""
+        if scope not in self.scopes:
+            return RateCounts()
+        is_recent = int(self.time) > int(now) - WINDOW_SECONDS
+        return RateCounts(int(is_recent), self.tokens * is_recent, 1)
 
 
 class CounterChanges:
     """Pending changes of counters; changes of the same counters are written once."""
 
     def __init__(self) -> None:
-        self._amounts: defaultdict[tuple[str, str, str], list[tuple[int, int, int, int]]]
-        self._amounts = defaultdict(list)
+        self._amounts: defaultdict[_Place, list[tuple[int, int, int, int]]] = defaultdict(list)
+        self._tokens: defaultdict[tuple[_Scopes, int], int] = defaultdict(int)
 
     def settle(self, held: ReservedAmount, cost: int, tokens: int) -> None:
         """Add the actual cost, and release the reserved amount."""
-        self._amounts[held[:3]].append((cost, tokens, -held.cost, -held.tokens))
+        self._amounts[held.scopes, held.day].append((cost, tokens, -held.cost, -held.tokens))
+        self._tokens[held.scopes, int(held.time)] += tokens - held.tokens
 
     def correct(self, held: ReservedAmount, cost: int, tokens: int) -> None:
         """Replace the presumed cost by the actual cost."""
-        self._amounts[held[:3]].append((cost - held.cost, tokens - held.tokens, 0, 0))
+        change = (cost - held.cost, tokens - held.tokens, 0, 0)
+        self._amounts[held.scopes, held.day].append(change)
 
     def write(self, base: sqlite3.Connection) -> None:
         for where, amounts in self._amounts.items():
             _update_counters(base, *where, *map(sum, zip(*amounts, strict=True)))
+        for (scopes, second), tokens in self._tokens.items():
+            rates.change(base, scopes, second, 0, tokens)
 
 
 # Keys and caps
@@ -191,7 +221,7 @@ def add_audit_entry(base: sqlite3.Connection, _: float, entry: AuditEntry) -> No
 
 def reserve(
     base: sqlite3.Connection, now: float, reservation: Reservation, lease: float
-) -> Rejection | None:
+) -> Rejection | Admission | None:
     is_active, is_recorded, expires = base.execute(
         _KNOWN, (reservation.key, reservation.id)
     ).fetchone()
@@ -205,12 +235,13 @@ def reserve(
         if expires is None
         else ReservedAmount(*base.execute(_LEASE, (reservation.id,)).fetchone())
     )
-    full = _find_cap_reached(base, reservation, before, now)
-    if full is not None and sweep(base, now):
-        full = _find_cap_reached(base, reservation, before, now)
-    if full is None:
-        _insert_lease(base, reservation, before, now + lease, now)
-    return full
+    found = _check_caps(base, reservation, before, now)
+    if not isinstance(found, list) and sweep(base, now):
+        found = _check_caps(base, reservation, before, now)
+    if not isinstance(found, list):
+        return found
+    _insert_lease(base, reservation, before, now + lease, now)
+    return Admission(tuple(found)) if found else None
 
 
 def mark_sent(base: sqlite3.Connection, now: float, id: str, lease: float) -> bool:
@@ -242,22 +273,34 @@ def sweep(base: sqlite3.Connection, now: float) -> int:
             held = ReservedAmount(*ended)
             changes.settle(held, held.sent * held.cost, held.sent * held.tokens)
         changes.write(base)
+    rates.delete_old(base, now)
     return expired
 
 
-def _find_cap_reached(
+def _check_caps(
     base: sqlite3.Connection, reservation: Reservation, before: ReservedAmount | None, now: float
-) -> CapReached | None:
-    """Return the first cap without room, if the previous reservation were released."""
+) -> CapReached | RateReached | list[RateUse]:
+    """Return the first cap without room, if the previous reservation were released.
+
+    If all have room, return the use of the rate limits.
+    """
     periods, max_charge = current_periods(now), reservation.max_charge
+    uses: list[RateUse] = []
     for index, (scope, cap) in enumerate(reservation.caps):
+        if cap.is_rate:
+            former = RateCounts() if before is None else before.counted_in(scope, now)
+            use = rates.check(base, scope, cap, max_charge.amount(cap.unit), former, now)
+            if isinstance(use, RateReached):
+                return use
+            uses.append(use)
+            continue
         where = scope, periods[cap.period], cap.unit
         spent, reserved = base.execute(_COUNTER, where).fetchone() or _create_counter(base, *where)
         if before is not None:
             reserved -= before.within(*where)
         if spent + reserved + max_charge.amount(cap.unit) > cap.limit:
             return reservation.cap_reached(index, spent, reserved, now)
-    return None
+    return uses
 
 
 def _create_counter(
@@ -270,22 +313,19 @@ def _create_counter(
 
 
 def _sum(base: sqlite3.Connection, table: str, scope: str, period: str, unit: Unit) -> int:
-    column, name = scope_parts(scope)
-    whose = "? = 'all'" if scope == ALL else f"{column} = ?"
     amount = "cost" if unit == "dollars" else "input + output"
+    whose, values = rates.match_scope(scope)
     found = base.execute(
         f"SELECT coalesce(sum({amount}), 0) FROM {table} WHERE {whose} AND time >= ? AND time < ?",
-        (ALL if scope == ALL else name, *_span(period)),
+        (*values, *_span(period)),
     )
     total: int = found.fetchone()[0]
     return total
 
 
-def _update_counters(
-    base: sqlite3.Connection, key: str, project: str, day: str, *amounts: int
-) -> None:
+def _update_counters(base: sqlite3.Connection, scopes: _Scopes, day: str, *amounts: int) -> None:
     """Add to what is spent and reserved, each in dollars and tokens, in all periods of a day."""
-    base.execute(_UPDATE_COUNTERS, (key, project, *amounts, *name_periods(day).values()))
+    base.execute(_UPDATE_COUNTERS, (*scopes, *amounts, *name_periods(day).values()))
 
 
 def _insert_lease(
@@ -298,11 +338,14 @@ def _insert_lease(
     max_charge, sent = reservation.max_charge, reservation.is_sent
     day = current_periods(now)["day"]
     if before is not None:
-        _update_counters(base, *before[:3], 0, 0, -before.cost, -before.tokens)
+        _update_counters(base, before.scopes, before.day, 0, 0, -before.cost, -before.tokens)
+        rates.change(base, before.scopes, int(before.time), -1, -before.tokens)
         # The first upstream got the request and may charge for it, even if a second one answers.
         sent = sent or bool(before.sent)
-    where = (reservation.key, reservation.project, day)
-    _update_counters(base, *where, 0, 0, max_charge.micro_dollars, max_charge.tokens)
+    cost, tokens = max_charge.micro_dollars, max_charge.tokens
+    _update_counters(base, reservation.scopes, day, 0, 0, cost, tokens)
+    if scopes := reservation.rate_scopes:
+        rates.count_request(base, scopes, tokens, now)
     base.execute(
         _INSERT_LEASE,
         (reservation.id, expires, sent, now, day, *reservation.names, *max_charge.figures),
@@ -315,10 +358,10 @@ def _correct_presumed(
     found = base.execute(_PRESUMED, (settlement.id,)).fetchone()
     if found is None:
         return
-    time, *charged = found
+    charged = ReservedAmount(*found)
     id, charge, is_estimated = settlement
-    base.execute(_CORRECT_ROW, (*charge.figures, is_estimated, time, id))
-    changes.correct(ReservedAmount(*charged), charge.micro_dollars, charge.tokens)
+    base.execute(_CORRECT_ROW, (*charge.figures, is_estimated, charged.time, id))
+    changes.correct(charged, charge.micro_dollars, charge.tokens)
 
 
 def _span(period: str) -> tuple[float, float]:

@@ -10,4 +10,7 @@ local project = cjson.decode(key)[2]
 local function caps(scope)
   return redis.call('HGET', at('caps'), scope)
 end
-return { id, key, redis.call('HGET', at('rules'), id), caps('key:' .. id), project ~= '' and caps('project:' .. project), caps('all') }
+return {
+  id, key, redis.call('HGET', at('rules'), id),
+  caps('key:' .. id), project ~= '' and caps('project:' .. project), caps('all'), caps('users:' .. id),
+}

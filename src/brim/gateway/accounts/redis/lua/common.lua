@@ -7,13 +7,14 @@
 --   days rows:DAY                           the ledger: ended reservations by the day they were made
 --   presumed                                the days of rows that a late settlement may still correct
 --   totals:DAY counters:PERIOD              sums of the above; a missing one is summed again
+--   rates:SCOPE running:SCOPE               what counts against rate limits, only where there are any
 --
 -- A reservation is a text that moves from leases to rows: `[time,"state",estimated,charge,names]`, with
 -- charge = [input,cached,output,written,micro-dollars,unpriced], and
--- names  = [key,name of the key,project,model,upstream].
+-- names  = [key,name of the key,project,model,upstream,end user].
 -- It contains no other brackets.
 --
--- A reservation counts in every existing counter of its key, its project and all keys, for its own day,
+-- A reservation counts in every existing counter of its key, its end user, its project and all keys, for its own day,
 -- week and month, whether or not it names a cap there. So counters stay correct while caps change.
 --
 -- Numbers are doubles here. Integers are exact up to 2^53, nine times the highest cap; but cjson writes
@@ -23,6 +24,7 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 
 local BATCH = 100        -- leases that one call ends
+local WINDOW = 62        -- seconds that count against a limit per minute
 local KEPT = 70 * 86400  -- seconds that the counters of a day, a week or a month are kept
 local NO_CHARGE = '[0,0,0,0,0,false]'
 local NOTHING = { dollars = 0, tokens = 0 }
@@ -83,7 +85,7 @@ end
 
 local function scopes_of(text)
   local names = cjson.decode(text)
-  return { 'key:' .. names[1], 'project:' .. names[3], 'all' }
+  return { 'key:' .. names[1], 'project:' .. names[3], 'user:' .. names[1] .. '/' .. names[6], 'all' }
 end
 
 local function reservation_of(time, state, estimated, charge, names)
@@ -131,6 +133,18 @@ local function put_total(day, group, sums)
   end
 end
 
+-- The totals of a scope, such as "@dollars/key:k_1", from which its counters are summed.
+local function add_to_scopes(row, factor)
+  for _, scope in ipairs(row.scopes) do
+    for _, unit in ipairs({ 'dollars', 'tokens' }) do
+      if row[unit] ~= 0 then
+        redis.call('HINCRBY', at('totals:' .. row.day), '@' .. unit .. '/' .. scope,
+          string.format('%.0f', factor * row[unit]))
+      end
+    end
+  end
+end
+
 local function warm_totals(day)
   if redis.call('EXISTS', at('totals:' .. day)) == 1 then return end
   local groups = {}
@@ -138,6 +152,7 @@ local function warm_totals(day)
     local row = parse(text)
     local group = group_of(row)
     groups[group] = tally(groups[group] or { 0, 0, 0, 0, 0, 0, 0 }, row, 1)
+    add_to_scopes(row, 1)
   end
   for group, sums in pairs(groups) do
     put_total(day, group, sums)
@@ -149,6 +164,7 @@ local function add_to_total(row, factor)
   local held = redis.call('HGET', at('totals:' .. row.day), group)
   local sums = held and cjson.decode(held) or { 0, 0, 0, 0, 0, 0, 0 }
   put_total(row.day, group, tally(sums, row, factor))
+  add_to_scopes(row, factor)
 end
 
 local function record(id, row)
@@ -174,7 +190,7 @@ local function place_of(counter, day)
 end
 
 local function is_one_of(scopes, scope)
-  return scope == scopes[1] or scope == scopes[2] or scope == scopes[3]
+  return scope == scopes[1] or scope == scopes[2] or scope == scopes[3] or scope == scopes[4]
 end
 
 local function spent_in(place)
@@ -182,13 +198,7 @@ local function spent_in(place)
   for _, day in ipairs(redis.call('SMEMBERS', at('days'))) do
     if is_within(day, place.period) then
       warm_totals(day)
-      local totals = redis.call('HGETALL', at('totals:' .. day))
-      for index = 1, #totals, 2 do
-        if is_one_of(scopes_of(totals[index]:match('%b[]')), place.scope) then
-          local sums = cjson.decode(totals[index + 1])
-          spent = spent + (place.unit == 'dollars' and sums[6] or sums[2] + sums[4])
-        end
-      end
+      spent = spent + tonumber(redis.call('HGET', at('totals:' .. day), '@' .. place.field) or 0)
     end
   end
   return spent
@@ -252,6 +262,46 @@ local function update_counters(reservation, spent, reserved)
   end
 end
 
+-- Rates: the fields of a scope are "requests/SECOND" and "tokens/SECOND".
+
+local function second_of(reservation)
+  return math.floor(tonumber(reservation.time))
+end
+
+-- Returns the requests and tokens of a scope in the last minute, and the fields; deletes old ones.
+local function read_rates(scope)
+  local sums, held = { requests = 0, tokens = 0 }, redis.call('HGETALL', at('rates:' .. scope))
+  for index = 1, #held, 2 do
+    local unit, second = held[index]:match('^(%a+)/(%d+)$')
+    if tonumber(second) <= math.floor(now) - WINDOW then
+      redis.call('HDEL', at('rates:' .. scope), held[index])
+    else
+      sums[unit] = sums[unit] + tonumber(held[index + 1])
+    end
+  end
+  return sums, held
+end
+
+local function count_rates(scope, reservation)
+  local second = second_of(reservation)
+  redis.call('HINCRBY', at('rates:' .. scope), 'requests/' .. second, 1)
+  redis.call('HINCRBY', at('rates:' .. scope), 'tokens/' .. second,
+    string.format('%.0f', reservation.tokens))
+  redis.call('EXPIRE', at('rates:' .. scope), 2 * WINDOW)
+end
+
+-- Corrects what a reservation counted, in the scopes that count it.
+local function correct_rates(reservation, requests, tokens)
+  local second = second_of(reservation)
+  if second <= math.floor(now) - WINDOW then return end
+  for _, scope in ipairs(reservation.scopes) do
+    if redis.call('HEXISTS', at('rates:' .. scope), 'requests/' .. second) == 1 then
+      redis.call('HINCRBY', at('rates:' .. scope), 'requests/' .. second, requests)
+      redis.call('HINCRBY', at('rates:' .. scope), 'tokens/' .. second, string.format('%.0f', tokens))
+    end
+  end
+end
+
 -- Leases
 
 local function put_lease(id, reservation)
@@ -262,19 +312,23 @@ local function extend(id, seconds)
   redis.call('ZADD', at('expiry'), string.format('%.6f', now + seconds), id)
 end
 
-local function release(id)
+local function release(id, reservation)
   redis.call('HDEL', at('leases'), id)
   redis.call('ZREM', at('expiry'), id)
+  for _, scope in ipairs(reservation and reservation.scopes or {}) do
+    redis.call('SREM', at('running:' .. scope), id)
+  end
 end
 
 -- Ends a lease with a row of the ledger. The lease is deleted first: if memory is full, Redis checks
 -- only the first write of a script, and a deletion needs no memory. So spending can always be recorded.
 local function finish(id, reservation, state, estimated, charge)
   local before = amounts(reservation, -1)
-  release(id)
+  release(id, reservation)
   reservation.state, reservation.estimated = state, estimated
   with_charge(reservation, charge)
   update_counters(reservation, amounts(reservation, 1), before)
+  correct_rates(reservation, 0, before.tokens + reservation.tokens)
   record(id, reservation)
 end
 
