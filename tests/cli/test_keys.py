@@ -208,6 +208,29 @@ def test_projects_and_all_keys_together_can_have_caps(office: Office) -> None:
     assert listed[0]["caps"][0]["cap"] == "200"
 
 
+def test_rate_limits_and_caps_of_end_users_are_set_and_listed(office: Office) -> None:
+    key = office.key("app")
+    office.brim("keys", "cap", "app", "5/day", "60rpm", "8 concurrent")
+    assert office.brim("keys", "cap", "app", "--each-user", "1/day", "10rpm").exit_code == 0
+    assert office.brim("keys", "cap").stdout.splitlines() == [
+        "app: $0.00 of $5/day; 0 of 60 requests/minute; 0 of 8 concurrent requests",
+        "each end user of app: $1/day; 10 requests/minute",
+    ]
+    assert office.brim("keys", "cap", "--each-user", "--project", "web", "1/day").exit_code == 2
+    office.brim("keys", "cap", "app", "--each-user", "--none")
+    assert len(office.brim("keys", "cap").stdout.splitlines()) == 1
+    for number, user in enumerate(("max", "mia", "")):
+        id = f"r{number}"
+        office.ask(lambda store: store.reserve(make_reservation(id, 1, key=key, user=user), LONG))  # noqa: B023
+        office.ask(lambda store: store.settle([make_settlement(id, 10_000 * number, 7)]))  # noqa: B023
+    table = office.brim("keys", "users", "app").stdout.splitlines()
+    assert [line.split()[0] for line in table] == ["end", "(none)", "mia", "max"]
+    listed = json.loads(office.brim("keys", "users", "app", "--json").stdout)
+    assert listed[0] == {"user": "", "requests": 1, "tokens": 7, "cost": "0.02"}
+    later = office.brim("keys", "users", "app", "--since", "2999-01-01")
+    assert later.stdout == "app has sent no requests since 2999-01-01.\n"
+
+
 def test_caps_are_listed_for_keys_then_projects_then_all(office: Office) -> None:
     for name in ("zoe", "adam", "gone"):
         office.key(name, "--project", f"{name}s", "--cap", "5/day")

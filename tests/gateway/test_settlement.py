@@ -20,10 +20,10 @@ from aiohttp import web
 from brim.errors import AccountStoreUnavailableError
 from brim.gateway import gateway as gateway_module
 from brim.gateway.account_service import AccountService
+from brim.gateway.accounts.rates import Admission
 from brim.gateway.accounts.reservations import (
-    CapReached,
+    Rejection,
     Reservation,
-    ReservationInvalid,
     Settlement,
 )
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
@@ -277,7 +277,7 @@ def test_a_retry_after_a_closed_connection_counts_once(
 
     async def reserving(
         store: SqliteAccountStore, claim: Reservation, lease: float
-    ) -> CapReached | ReservationInvalid | None:
+    ) -> Rejection | Admission | None:
         claimed.append(claim.id)
         return await reserve(store, claim, lease)
 
@@ -348,7 +348,7 @@ def test_a_reservation_is_made_as_sent_only_on_an_open_connection(
 
     async def reserving(
         store: SqliteAccountStore, claim: Reservation, lease: float
-    ) -> CapReached | ReservationInvalid | None:
+    ) -> Rejection | Admission | None:
         at_once.append(claim.is_sent)
         return await reserve(store, claim, lease)
 
@@ -483,7 +483,7 @@ def test_the_first_request_after_an_outage_is_counted(
 
     async def reserving(
         store: SqliteAccountStore, claim: Reservation, lease: float
-    ) -> CapReached | ReservationInvalid | None:
+    ) -> Rejection | Admission | None:
         claimed.append(claim.id)
         if len(claimed) == 1:
             raise AccountStoreUnavailableError("the line broke")
@@ -578,9 +578,9 @@ def test_an_outage_before_a_fallback_keeps_the_first_reservation(
 ) -> None:
     claim, claimed = AccountService.reserve, []
 
-    async def claiming(accounts: AccountService, one: Reservation) -> bool:
+    async def claiming(accounts: AccountService, one: Reservation) -> Admission | None:
         claimed.append(one.model)
-        return len(claimed) == 1 and await claim(accounts, one)
+        return await claim(accounts, one) if len(claimed) == 1 else None
 
     monkeypatch.setattr(AccountService, "reserve", claiming)
     with (

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from brim.cli.options import load_config
 from brim.errors import BrimError, InputError
-from brim.gateway.accounts.caps import ALL, Cap, key_scope, scope_parts, to_dollars
+from brim.gateway.accounts.caps import (
+    ALL,
+    Cap,
+    each_user_scope,
+    key_scope,
+    scope_parts,
+    to_dollars,
+)
 from brim.gateway.accounts.editor import AccountEditor, describe_local_user
 from brim.gateway.accounts.keys import ApiKey, no_active_key_error
 from brim.gateway.accounts.store import AccountStore, CapUsage, read_cap_usage
@@ -121,13 +128,15 @@ class AccountSnapshot:
     @property
     def shared(self) -> list[str]:
         """The scopes with caps that several keys share: projects, then all keys."""
-        several = [scope for scope in self.caps if scope_parts(scope)[0] != "key"]
+        several = [scope for scope in self.caps if scope_parts(scope)[0] in ("project", ALL)]
         return sorted(several, key=lambda scope: (scope == ALL, scope))
 
     @property
     def scopes(self) -> list[str]:
         """All scopes with caps: active keys in their order, then shared scopes."""
-        own = [key_scope(key.id) for key in self.active]
+        own = [
+            scope for key in self.active for scope in (key_scope(key.id), each_user_scope(key.id))
+        ]
         return [*(scope for scope in own if self.caps_of(scope)), *self.shared]
 
     def find(self, name: str) -> ApiKey:
@@ -142,8 +151,9 @@ class AccountSnapshot:
     def name_scope(self, scope: str) -> str:
         """Return a readable name of a scope."""
         kind, name = scope_parts(scope)
-        if kind == "key":
-            return next((key.name for key in self.active if key.id == name), name)
+        if kind in ("key", "users"):
+            found = next((key.name for key in self.active if key.id == name), name)
+            return found if kind == "key" else f"each end user of {found}"
         return "all keys together" if kind == ALL else f"project {name}"
 
     def is_idle(self, scope: str) -> bool:
@@ -156,6 +166,9 @@ def format_caps(usages: Iterable[CapUsage]) -> str:
     """Return the caps as text, with how much of them is used."""
     texts = []
     for usage in usages:
+        if scope_parts(usage.scope)[0] == "users":  # each of them uses it separately
+            texts.append(str(usage.cap))
+            continue
         text = f"{_format_amount(usage.spent, usage.cap)} of {usage.cap}"
         reserved = f", {_format_amount(usage.reserved, usage.cap)} reserved"
         texts.append(f"{text}{reserved if usage.reserved else ''}")

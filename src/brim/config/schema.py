@@ -272,6 +272,7 @@ class GatewayConfig:
     allowed_fields: TextList = ()
     require_keys: bool = False
     store: Secret = ""
+    user_header: str = ""
     store_unavailable: StoreUnavailable = "reject"
     lease_seconds: Seconds = 60.0
 

@@ -22,6 +22,7 @@ from brim.errors import AccountStoreError, AccountStoreUnavailableError
 from brim.gateway import errors
 from brim.gateway.accounts import create_store, file_path
 from brim.gateway.accounts.keys import Access
+from brim.gateway.accounts.rates import Admission, RateReached
 from brim.gateway.accounts.reservations import (
     CapReached,
     Rejection,
@@ -42,6 +43,8 @@ RETRY_SECONDS: Final = 1.0
 MAX_SETTLEMENTS: Final = 500
 """Settlements that are recorded in one call."""
 MARKER_FILE: Final = "accounts.required"
+UNLIMITED: Final = Admission(())
+"""The answer to a reservation without rate limits."""
 
 log = logging.getLogger("brim.gateway")
 
@@ -75,6 +78,8 @@ class AccountService:
         """Use the settings that may change while the gateway runs."""
         self.allowed_fields = settings.allowed_fields
         """Fields and tools that keys with caps may send though their cost has no known bound."""
+        self.user_header = settings.user_header
+        """The header that names the end user of a request; empty if only the body does."""
         self.rejects_when_unavailable = settings.store_unavailable == "reject"
         """Whether requests are rejected while the store is unavailable."""
 
@@ -188,24 +193,24 @@ class AccountService:
 
     # Reservations
 
-    async def reserve(self, reservation: Reservation) -> bool:
+    async def reserve(self, reservation: Reservation) -> Admission | None:
         """Reserve the maximum cost of a request. Raise `GatewayError` if a cap has no room.
 
-        Return False if the store is unavailable and the request is sent unrecorded. A reservation
+        Return None if the store is unavailable and the request is sent unrecorded. A reservation
         that is marked as sent may have reached the store all the same: it is settled, and counts if
         the store has it.
         """
         try:
-            rejection = await self.open_store().reserve(reservation, self._lease)
-            if rejection is not None:
-                await self._retry_reserve(reservation, rejection)
+            found = await self.open_store().reserve(reservation, self._lease)
+            if isinstance(found, Rejection):
+                found = await self._retry_reserve(reservation, found)
         except AccountStoreError as error:
             self._check_may_send(error, reservation.id, is_maybe_stored=reservation.is_sent)
-            return reservation.is_sent
+            return UNLIMITED if reservation.is_sent else None
         if self.is_unavailable:
             self._set_available()
         self._renew_at[reservation.id] = time.monotonic() + self._lease / 3
-        return True
+        return found or UNLIMITED
 
     async def mark_sent(self, id: str) -> None:
         """Record that a request is about to be sent, so that it counts from now on.
@@ -226,18 +231,23 @@ class AccountService:
             raise errors.store_unavailable_error(error=error_type) from None
         log.warning("request sent unrecorded", extra={"fields": {"id": id}})
 
-    async def _retry_reserve(self, reservation: Reservation, rejection: Rejection | None) -> None:
+    async def _retry_reserve(
+        self, reservation: Reservation, rejection: Rejection
+    ) -> Admission | None:
         """Try again if that may help. Raise `GatewayError` if it does not."""
-        if isinstance(rejection, CapReached):
+        found: Rejection | Admission | None = rejection
+        if not isinstance(rejection, ReservationInvalid):
             # Finished requests that are not settled yet still hold their maximum cost.
             self.collect_settlements()
             if self._unsettled or self._settle_lock.locked():
                 await self._settle_all()
-                rejection = await self.store.reserve(reservation, self._lease)
-        if isinstance(rejection, CapReached):
-            amount = reservation.max_charge.amount(rejection.cap.unit)
-            raise errors.cap_error(rejection, amount, reservation.key_name)
-        if isinstance(rejection, ReservationInvalid):
+                found = await self.store.reserve(reservation, self._lease)
+        if isinstance(found, CapReached):
+            amount = reservation.max_charge.amount(found.cap.unit)
+            raise errors.cap_error(found, amount, reservation.key_name)
+        if isinstance(found, RateReached):
+            raise errors.rate_error(found, reservation)
+        if isinstance(found, ReservationInvalid):
             keys = await self.store.keys()
             is_active = any(key.id == reservation.key and key.revoked is None for key in keys)
             raise (
@@ -245,6 +255,7 @@ class AccountService:
                 if is_active
                 else errors.invalid_key_error(INVALID_KEY_MESSAGE)
             )
+        return found
 
     # Settlements
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final
 
 from brim.errors import AccountStoreUnavailableError
 from brim.gateway import errors
@@ -23,6 +24,8 @@ KNOWN_KEY_SECONDS: Final = 5.0
 UNKNOWN_KEY_SECONDS: Final = 1.0
 """Seconds for which an invalid key is cached."""
 MAX_CACHED_KEYS: Final = 10_000
+MAX_USER_LENGTH: Final = 128
+"""Characters of the name of an end user that are stored."""
 KEY_HEADERS: Final = frozenset((b"x-api-key", b"authorization", b"api-key"))
 """Headers in which clients send their key."""
 _NOT_CACHED: Final = (0.0, None)
@@ -92,6 +95,22 @@ def check_model(access: Access, *names: object) -> None:
     given = [name if isinstance(name, str) else "" for name in names]
     if allowed and not any(fnmatchcase(name, pattern) for name in given for pattern in allowed):
         raise errors.model_not_allowed_error(given[0], allowed)
+
+
+def find_end_user(body: Mapping[str, Any], headers: Mapping[bytes, bytes], header: str) -> str:
+    """Return the end user of a request, as the configured header or the body names them.
+
+    Return an empty text if neither does. A long name is replaced by a hash, so that it stays
+    different from others.
+    """
+    metadata = body.get("metadata")
+    found: object = headers.get(header.lower().encode(), b"").decode("utf-8", "replace")
+    if not found:
+        nested = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+        found = body.get("user") or body.get("safety_identifier") or nested
+    if not isinstance(found, str):
+        return ""
+    return found if len(found) <= MAX_USER_LENGTH else f"sha256:{hash_secret(found)}"
 
 
 def find_secret(headers: ClientHeaders) -> str | None:

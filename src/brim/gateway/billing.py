@@ -10,6 +10,7 @@ from typing import Final, Literal
 from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.caps import MAX_AMOUNT, to_micro_dollars
 from brim.gateway.accounts.keys import Access
+from brim.gateway.accounts.rates import RateUse
 from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
 from brim.gateway.cost_fields import (
     TIER_FIELD,
@@ -42,7 +43,11 @@ class RequestBilling:
         self._accounts = accounts
         self._access = access
         self._record = record
-        self.is_capped = bool(access.caps)
+        self.is_capped = access.is_capped
+        self.user = ""
+        """The end user on whose behalf the client sends the request."""
+        self.rate_uses: tuple[RateUse, ...] = ()
+        """The rate limits of the last reservation, and how much of each is used."""
         self._current = NO_CHARGE
         """The maximum charge of the current upstream."""
         self._unknown = NO_CHARGE
@@ -79,16 +84,19 @@ class RequestBilling:
             route.model,
             route.upstream.name,
             charge if self._unknown is NO_CHARGE else self._unknown + charge,
-            self._access.caps,
+            self._access.caps_for(self.user),
             self._is_sent,
+            self.user,
         )
         try:
             # A reservation for an earlier upstream stands even if the store is unavailable now.
-            self._is_reserved = await self._accounts.reserve(reservation) or self._is_reserved
+            admission = await self._accounts.reserve(reservation)
         except (asyncio.CancelledError, StoreOutcomeUnknownError):
             self._is_reserved = True  # perhaps: released immediately then, as nothing was sent
             raise
         self._current = charge
+        if admission is not None:
+            self._is_reserved, self.rate_uses = True, admission.uses
 
     async def mark_sent(self) -> None:
         """Record that the upstream gets the request now."""

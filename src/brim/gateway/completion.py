@@ -17,7 +17,7 @@ from brim.fitting import feedback
 from brim.gateway import bodies, errors, headers
 from brim.gateway.accounts.keys import Access
 from brim.gateway.accounts.reservations import Settlement
-from brim.gateway.auth import check_model
+from brim.gateway.auth import check_model, find_end_user
 from brim.gateway.billing import ChargeStatus, RequestBilling
 from brim.gateway.bodies import check_conversation, detect_format
 from brim.gateway.exchange import FIRST_ERROR_STATUS, Exchange, UpstreamReply
@@ -27,6 +27,7 @@ from brim.gateway.handler import JSON, RequestHandler, printable_name
 from brim.gateway.headers import parse_options
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.model_route import ModelRoute
+from brim.gateway.rate_headers import replace_rate_headers
 from brim.gateway.stream_monitor import StreamMonitor, extract_text
 from brim.models.pricing import Usage, cost
 from brim.providers.http_connection import Header
@@ -95,6 +96,9 @@ class CompletionHandler(RequestHandler):
         record.format, record.streamed = self.format.name, bodies.is_stream(body)
         self._record_model(body.get("model"), access)
         check_conversation(self.format, body)
+        if self._billing is not None:
+            header = services.accounts.user_header
+            self._billing.user = find_end_user(body, client_headers.by_name, header)
         request = ClientRequest(body, raw, self.format)
         exchange = Exchange(
             services, record, options, client_headers, self._billing, self._query, self.format
@@ -115,7 +119,10 @@ class CompletionHandler(RequestHandler):
     async def _relay(self, reply: UpstreamReply) -> None:
         response, record = reply.response, self.record
         own = headers.build_brim_headers(record)
-        sent = headers.filter_response_headers(response.raw_headers) + own
+        passed = headers.filter_response_headers(response.raw_headers)
+        if self._billing is not None and self._billing.rate_uses:
+            passed = replace_rate_headers(passed, self.format, self._billing.rate_uses)
+        sent = passed + own
         if reply.is_stream:
             await self._relay_stream(reply, sent)
         else:

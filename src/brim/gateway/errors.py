@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,7 +22,9 @@ from brim.errors import (
 )
 from brim.fitting.plan import get_overflow_plan
 from brim.gateway.accounts.caps import Cap, scope_parts, to_dollars
-from brim.gateway.accounts.reservations import CapReached
+from brim.gateway.accounts.rates import RateReached, RateUse
+from brim.gateway.accounts.reservations import CapReached, Reservation
+from brim.gateway.rate_headers import build_rate_headers
 from brim.wire.formats import ANTHROPIC, RESPONSES, BodyFormat
 
 INTERNAL_ERROR_MESSAGE: Final = "Internal error. The gateway's log has the details."
@@ -183,10 +186,35 @@ def cap_error(reached: CapReached, amount: int, key: str) -> GatewayError:
     return GatewayError(429, "insufficient_quota", message, headers=headers)
 
 
+def rate_error(reached: RateReached, reservation: Reservation) -> GatewayError:
+    """Return the error for a rate limit without room, with when to try again."""
+    cap, owner = reached.cap, _describe_scope(reached.scope, reservation.key_name)
+    needed = reservation.max_charge.amount(cap.unit)
+    code, message = "rate_limit_exceeded", f"The limit of {cap} of {owner} is reached"
+    if reached.wait is None:
+        message = (
+            f"The limit of {cap} of {owner} is lower than the {needed:,} {cap.unit} that this "
+            "request may need. Shorten it, or lower its output limit."
+        )
+        return GatewayError(429, code, message, headers={"x-should-retry": "false"})
+    if cap.period == "now":
+        headers = {"retry-after": "1"}
+        return GatewayError(429, code, f"{message}. Wait for a running request.", headers=headers)
+    seconds = max(1, math.ceil(reached.wait))
+    needs = f", and this request needs up to {needed:,}" if cap.unit == "tokens" else ""
+    message = f"{message}: {reached.used:,} {cap.unit} in the last minute{needs}. "
+    use = RateUse(reached.scope, cap, reached.used)
+    headers = build_rate_headers(None, [use], reached.wait) | {"retry-after": str(seconds)}
+    return GatewayError(429, code, f"{message}Try again in {seconds} s.", headers=headers)
+
+
 def _describe_scope(scope: str, key: str) -> str:
     kind, name = scope_parts(scope)
     if kind == "key":
         return f"key {key}"
+    if kind == "user":
+        user = name.partition("/")[2]
+        return f"end user {user!r:.60} of key {key}" if user else f"key {key} without an end user"
     return f"project {name}" if kind == "project" else "this gateway"
 
 

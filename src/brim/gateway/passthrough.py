@@ -57,7 +57,7 @@ class PassthroughHandler(RequestHandler):
     async def answer(self) -> None:
         # There is no reservation that would check the key.
         access = await self._authenticate(refresh=True)
-        if access is not None and access.caps:
+        if access is not None and (access.caps or access.user_caps):
             message = "This key has caps, and requests to this path are not counted."
             raise GatewayError(403, "uncounted_path", message)
         raw = await self._read_body()

@@ -179,9 +179,10 @@ class LedgerRow:
     @classmethod
     def of(cls, columns: Sequence[Any]) -> LedgerRow:
         """Return the row with these columns, in the order of the fields."""
-        *facts, input, cached, output, written, cost, unpriced, state, estimated = columns
-        charge = Charge.of((input, cached, output, written, cost, unpriced))
-        return cls(*facts, charge, state, bool(estimated))
+        id, time, day, *rest, state, estimated = columns
+        key, key_name, project, model, upstream, user, *figures = rest
+        names = (key, key_name, project, model, upstream, user)
+        return cls(id, time, day, *names, Charge.of(figures), state, bool(estimated))
 
 
 @dataclass(frozen=True, slots=True)

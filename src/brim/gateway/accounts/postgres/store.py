@@ -208,17 +208,18 @@ class PostgresAccountStore:
                 return ReservationInvalid()
             elif row["rejection"] == "rate_reached":
                 index = row["cap_number"] - 1
-                return await self._to_rate_reached(
-                    kept, *rates[index], row["used"][index], row["at"]
-                )
+                scope, cap = rates[index]
+                use = RateUse(scope, cap, row["used"][index])
+                return await self._to_rate_reached(kept, use, row["at"])
             else:
                 scope, cap = caps[row["cap_number"] - 1]
                 counted = row["spent"], row["reserved"]
                 return CapReached(scope, cap, *counted, reset_time(cap.period, row["at"]))
 
     async def _to_rate_reached(
-        self, reservation: Reservation, scope: str, cap: Cap, used: int, now: float
+        self, reservation: Reservation, use: RateUse, now: float
     ) -> RateReached:
+        scope, cap, used = use
         if cap.period == "now":
             return RateReached(scope, cap, used, 0.0)
         counted = await self._pool.fetch_rows(_SECONDS.replace("{unit}", cap.unit), scope, now)

@@ -134,11 +134,11 @@ local function put_total(day, group, sums)
 end
 
 -- The totals of a scope, such as "@dollars/key:k_1", from which its counters are summed.
-local function add_to_scopes(row, factor)
+local function add_to_scopes(day, row, factor)
   for _, scope in ipairs(row.scopes) do
     for _, unit in ipairs({ 'dollars', 'tokens' }) do
       if row[unit] ~= 0 then
-        redis.call('HINCRBY', at('totals:' .. row.day), '@' .. unit .. '/' .. scope,
+        redis.call('HINCRBY', at('totals:' .. day), '@' .. unit .. '/' .. scope,
           string.format('%.0f', factor * row[unit]))
       end
     end
@@ -152,7 +152,7 @@ local function warm_totals(day)
     local row = parse(text)
     local group = group_of(row)
     groups[group] = tally(groups[group] or { 0, 0, 0, 0, 0, 0, 0 }, row, 1)
-    add_to_scopes(row, 1)
+    add_to_scopes(day, row, 1)
   end
   for group, sums in pairs(groups) do
     put_total(day, group, sums)
@@ -164,7 +164,7 @@ local function add_to_total(row, factor)
   local held = redis.call('HGET', at('totals:' .. row.day), group)
   local sums = held and cjson.decode(held) or { 0, 0, 0, 0, 0, 0, 0 }
   put_total(row.day, group, tally(sums, row, factor))
-  add_to_scopes(row, factor)
+  add_to_scopes(row.day, row, factor)
 end
 
 local function record(id, row)
