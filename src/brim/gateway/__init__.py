@@ -18,6 +18,7 @@ accounts/    keys, caps, reservations and the ledger
 auth         authentication by key
 limits       sizes, timeouts, concurrency, origins
 headers      headers in both directions; options for one request
+rate_headers response headers with the state of rate limits
 bodies       formats and JSON of bodies
 errors       error responses
 records      recent requests

@@ -2,7 +2,7 @@
 
 Stores count requests and tokens in seconds of their own clock. A limit includes the current second
 and those before it, `WINDOW_SECONDS` in all. Two requests that are not counted together are
-therefore more than 61 seconds apart: the limit holds in every minute, wherever it begins, also for
+therefore more than 61 seconds apart: the limit holds in every minute, from any moment, also for
 the upstream, which gets some requests later than others. Of the limit, 60 / 62 can be used.
 
 A request counts with its maximum tokens, and with its actual tokens once they are known.
