@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypedDict
 
-from brim.errors import BudgetError, InputError, Overflow
+from brim.errors import BudgetError, InputError, MessageError, Overflow
 from brim.fitting.clip import clip
 from brim.fitting.flow import CountMode, Flow, confirm_reply
 from brim.fitting.plan import Plan, Request
@@ -39,7 +39,9 @@ from brim.wire.notes import entry_mark, remove_copied_note
 from brim.wire.objects import plain_message
 from brim.wire.prompt_counter import PromptCounter
 from brim.wire.reply import Reply
+from brim.wire.reply_parser import parse_reply
 from brim.wire.template_trial import Feature, find_features
+from brim.wire.to_chat import find_reply_field, read_turns
 
 Turn = dict[str, Any]
 
@@ -89,6 +91,18 @@ class _MaxUsage(TypedDict):
     price: Price | None
 
 
+@dataclass(frozen=True, slots=True)
+class _ReplyParts:
+    """The parts of a reply that were appended one by one."""
+
+    reply_field: str = ""
+    parts: Sequence[Any] = ()
+    last: Turn | None = None
+    """The last turn at that time."""
+    is_turn: bool = False
+    """Whether that turn is of these parts; thinking alone is none yet."""
+
+
 class SessionDriver:
     """The state of one session, and the operations of the programs that send its requests."""
 
@@ -115,6 +129,7 @@ class SessionDriver:
         """Returns the seconds since 1970, for the request log; None: times are not logged."""
         self._pending: PendingRequest | None = None
         self._rewinds = 0
+        self._reply_parts = _ReplyParts()
 
     # Model
 
@@ -140,9 +155,45 @@ class SessionDriver:
     # Turns
 
     def append(self, message: Any) -> None:
-        """Append a copy of a turn; an initial system turn becomes the base prompt."""
+        """Append a copy of a message of any format; an initial system turn becomes the base prompt.
+
+        The items of a response are one turn, also if they are appended one by one.
+        """
+        start = len(self.turns)
+        given = plain_message(message, start)
+        is_list = isinstance(given, list)
+        parts = given if is_list else [given]
+        if reply_field := find_reply_field(parts):
+            self._append_parts(reply_field, parts, is_more=not is_list)
+            return
+        try:
+            for turn in read_turns(given):
+                self._append_turn(turn)
+        except MessageError:
+            if len(self.turns) > start:
+                self.rewind(start)
+            raise
+
+    def _append_parts(self, reply_field: str, parts: Sequence[Any], *, is_more: bool) -> None:
+        """Append parts of a reply; `is_more`: to the turn of the parts before them, if any."""
+        before = self._reply_parts
+        is_more = is_more and before.reply_field == reply_field and before.last is self._last_turn
+        if is_more:
+            parts = [*before.parts, *parts]
+        turn = parse_reply({"role": "assistant", reply_field: parts}).message
+        is_turn = bool(turn.get("content") or turn.get("tool_calls"))
+        if is_turn:
+            if is_more and before.is_turn:
+                self.rewind(len(self.turns) - 1)
+            self._append_turn(turn)
+        self._reply_parts = _ReplyParts(reply_field, parts, self._last_turn, is_turn)
+
+    @property
+    def _last_turn(self) -> Turn | None:
+        return self.turns[-1] if self.turns else None
+
+    def _append_turn(self, message: Mapping[str, Any]) -> None:
         index = len(self.turns)
-        message = plain_message(message, index)
         view = openai_chat.read_message(message, index)
         validation.check_turn(message, index, self.open_calls)
         is_prompt = index == 0 and validation.is_system_prompt(message, view)

@@ -152,6 +152,9 @@ class Session:
     def append(self, message: object) -> None:
         """Append a copy of a message: a dict, or an object of an SDK.
 
+        Messages of Anthropic, with results of tools in them, and items of responses become turns of
+        the chat shape. A model's content blocks or items may come as a list or one by one.
+
         An initial system message becomes the system prompt. Raise MessageError if servers would
         reject the turn.
         """
