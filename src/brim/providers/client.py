@@ -202,6 +202,9 @@ class AsyncClient:
             target = replace(target, model=offered[0])
         model = target.model or ""
         window = await self.server.window_of(model)
+        if window.kind == "ollama" and (target.window or 0) > (window.tokens or 0):
+            model = await self.server.provide_window(model, target.window or 0)
+            target, window = replace(target, model=model), await self.server.window_of(model)
         self._kind = window.kind
         profile = apply_server_info(
             target.with_stored(self.profiles.load(model)), window, self.endpoint

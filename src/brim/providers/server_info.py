@@ -124,6 +124,21 @@ class ServerInfo:
             self._windows.popitem(last=False)
         return window
 
+    async def provide_window(self, model: str, tokens: int) -> str:
+        """Return the name of a model whose window has this size, for a model of Ollama.
+
+        Ollama's API for OpenAI's clients takes no `num_ctx`, so a model with that parameter is
+        derived, as Ollama's documentation recommends. Return `model` if Ollama refuses that.
+        """
+        base = model.removesuffix(":latest")
+        name = f"{base}{'-' if ':' in base else ':'}brim-{tokens}"
+        if name not in self._windows and (await self.window_of(name)).tokens is None:
+            parameters = {"num_ctx": tokens}
+            wanted = {"model": name, "from": model, "parameters": parameters, "stream": False}
+            await _get_object(self.transport, "/api/create", wanted)
+            self.forget(name)
+        return model if (await self.window_of(name)).tokens is None else name
+
     def forget(self, model: str) -> None:
         """Query the server again at the next use, for example after it was restarted."""
         self._windows.pop(model, None)
