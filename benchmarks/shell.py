@@ -82,7 +82,7 @@ class Place:
         return conversation.name
 
     def terminal(self, *arguments: str) -> Terminal:
-        command = [sys.executable, "-m", "brim.cli", *arguments]
+        command = [sys.executable, "-X", "utf8", "-m", "brim.cli", *arguments]  # not forked
         return Terminal(command, environment=self.environment, folder=self.folder)
 
 

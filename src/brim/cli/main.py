@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,6 +25,10 @@ from brim.errors import (
     SpendingCapError,
 )
 from brim.shell.render.sanitize import sanitize
+
+if TYPE_CHECKING:
+    from brim.config import Config
+    from brim.shell.setup import CheckResult
 
 EXIT_CODES: Final[Mapping[type[BaseException], int]] = {
     ContextOverflowError: 3,
@@ -49,7 +54,20 @@ yes_option = click.option(
 
 
 class CommandGroup(click.Group):
-    """A group of commands that turns expected errors into a message and an exit code."""
+    """A group of commands that turns expected errors into a message and an exit code.
+
+    The modules of the commands are imported when a command is looked up.
+    """
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        known = super().get_command(ctx, cmd_name)
+        if known is None:
+            _register_commands()
+        return known or super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        _register_commands()
+        return super().list_commands(ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -61,6 +79,13 @@ class CommandGroup(click.Group):
                 click.echo(f"brim: {sanitize(sentence)}", err=True)
             ctx.exit(next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind)))
         return result
+
+
+def _register_commands() -> None:
+    """Import the modules of the commands, which registers them."""
+    from brim.cli import ask, audit, config, cost, doctor, fit, keys, local, models, serve, sessions
+
+    del ask, audit, config, cost, doctor, fit, keys, local, models, serve, sessions
 
 
 def _format_error(error: BaseException, file: str | None) -> str:
@@ -140,6 +165,12 @@ def resume(context: click.Context, name: str, model: str | None, yes: bool) -> N
     _start_shell(context, model=model, resume=name, yes=yes)
 
 
+def _check_account_store(config: Config, environment: Mapping[str, str]) -> CheckResult:
+    from brim.cli.accounts import check_account_store
+
+    return check_account_store(config, environment)
+
+
 def _start_shell(
     context: click.Context,
     *,
@@ -150,11 +181,16 @@ def _start_shell(
 ) -> None:
     """Start the shell, or execute piped lines."""
     require_packages("shell", SHELL_PACKAGES.split())
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        sys.stdout.write(f"brim {__version__}\r")  # overwritten by the first line of the shell
+        sys.stdout.flush()
+    gc.disable()  # collections would take a quarter of the time to the prompt
     from brim import config
-    from brim.cli.accounts import check_account_store
     from brim.shell.main import open_shell
     from brim.shell.state import StartOptions
 
+    gc.freeze()
+    gc.enable()
     loaded = config.discover(folder=Path.cwd(), environment=os.environ)
     options = StartOptions(
         model,
@@ -162,7 +198,7 @@ def _start_shell(
         resume,
         yes,
         is_script=not sys.stdin.isatty(),
-        extra_checks=(check_account_store,),
+        extra_checks=(_check_account_store,),
     )
     if not open_shell(options, loaded, os.environ):
         context.exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, cast
 
 from brim.errors import InputError
@@ -33,6 +33,13 @@ class LoggedRequest:
     def utilization(self) -> float:
         """Return the share of the limit that the request uses; 0 if the limit is 0."""
         return self.after / self.limit if self.limit > 0 else 0.0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields; `asdict` would take a millisecond for a whole log."""
+        return {name: getattr(self, name) for name in _FIELDS}
+
+
+_FIELDS: Final = tuple(field.name for field in fields(LoggedRequest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,7 @@ class RequestLog:
             "requests": self._requests,
             "trimmed": self._trimmed,
             "utilization": self._utilization,
-            "entries": [asdict(entry) for entry in self._entries],
+            "entries": [entry.to_dict() for entry in self._entries],
         }
 
     @classmethod

@@ -122,8 +122,8 @@ def attach_files(shell: Shell, text: str) -> tuple[str | list[dict[str, Any]], d
 def list_versions(shell: Shell) -> dict[str, str]:
     """Return the attached files of the conversation with their last versions."""
     versions: dict[str, str] = {}
-    for turn in shell.session.history:
-        if isinstance(files := turn.get(FILES), Mapping):
+    for turn in shell.driver.turns:
+        if files := turn.get(FILES):
             versions |= files
     return versions
 

@@ -7,19 +7,21 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.config import Config, ModelConfig, RoutingConfig
 from brim.fitting.policies import resolve_policy
 from brim.fitting.profile import ModelProfile
 from brim.fitting.summarizer import Summarizer
-from brim.providers.client import Client
 from brim.providers.errors import choose_fallback
 from brim.providers.from_config import LOCAL, ModelChoice, choose_model, open_client, server_name
 from brim.session.driver import ASSUMED_WINDOW, SessionDriver
 from brim.session.ledger import Ledger
 from brim.session.session import Session, get_driver
 from brim.session.summaries import Turn, build_summary_messages
+
+if TYPE_CHECKING:
+    from brim.providers.client import Client
 
 SLIDING_TURNS: Final = 40
 """Turns that `sliding` sends if the window is unknown."""

@@ -16,12 +16,13 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING, Final
 
 from brim.data import load_table
 from brim.errors import InputError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 MAX_ENTRIES: Final = 20_000
 """Entries to read, including ignored ones."""
@@ -158,6 +159,8 @@ def _read_rules(file: Path, base: Path) -> _Rules:
             text = opened.read(MAX_IGNORE_BYTES).decode("utf-8", "replace")
     except OSError:
         return ()
+    from pathspec import GitIgnoreSpec
+
     specs: list[GitIgnoreSpec] = []
     for line in text.splitlines():
         with suppress(ValueError):  # an invalid pattern

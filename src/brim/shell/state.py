@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brim.config import Config, LoadedConfig
 from brim.errors import BrimError, BudgetError, InputError
@@ -38,9 +38,11 @@ from brim.shell.model_clients import ModelClients, Route
 from brim.shell.project_tree import ProjectFiles
 from brim.shell.render.screen import Screen
 from brim.shell.sandbox import Sandbox
-from brim.shell.setup.doctor import ExtraCheck
 from brim.shell.terminal.user_shell import UserShell
 from brim.storage import ConversationEvent, ConversationStore, FactStore, SpendLog
+
+if TYPE_CHECKING:
+    from brim.shell.setup.doctor import ExtraCheck
 
 FITTING_CHOICE = "fitting"
 """Name of the saved choice whether fitting is on."""

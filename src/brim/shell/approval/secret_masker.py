@@ -76,14 +76,15 @@ class SecretPattern:
     label: str
     signs: tuple[str, ...]
     """Literal texts; a text that contains none of them is not searched."""
-    pattern: re.Pattern[str]
+    expression: str
     is_meant: Callable[[str], bool] = bool
 
     def spans(self, text: str) -> Iterator[Span]:
         if not any(sign in text for sign in self.signs):
             return
-        for match in self.pattern.finditer(text):
-            group = 1 if self.pattern.groups else 0
+        pattern = re.compile(self.expression)  # when it is first needed: all take long
+        for match in pattern.finditer(text):
+            group = 1 if pattern.groups else 0
             if self.is_meant(match[group]):
                 yield Span(*match.span(group), self.label)
 
@@ -105,16 +106,18 @@ def _load_patterns() -> Iterator[SecretPattern]:
         yield SecretPattern(
             token["label"],
             tuple(prefix[0] for prefix in prefixes if prefix),
-            re.compile(_LEFT + "(?:" + "|".join(token["patterns"]) + ")"),
+            _LEFT + "(?:" + "|".join(token["patterns"]) + ")",
             _is_random if token.get("random") else bool,
         )
     for each in _TABLE["pattern"]:
         check = _CHECKS.get(each.get("check"), bool)
-        yield SecretPattern(each["label"], tuple(each["signs"]), re.compile(each["pattern"]), check)
+        yield SecretPattern(each["label"], tuple(each["signs"]), each["pattern"], check)
 
 
 PATTERNS: Final = tuple(_load_patterns())
-LOGIN: Final = next(kind.pattern for kind in PATTERNS if kind.label == "a password in a URL")
+LOGIN: Final = re.compile(
+    next(kind.expression for kind in PATTERNS if kind.label == "a password in a URL")
+)
 
 
 # Private keys

@@ -12,7 +12,6 @@ from brim.config import DEFAULT, format_value, home_as_tilde, redact
 from brim.errors import BrimError, BudgetError
 from brim.fitting.profile import ModelProfile
 from brim.models.pricing import FREE
-from brim.providers.client import build_stream_fields
 from brim.providers.from_config import NO_MODEL, create_short_view, request_options
 from brim.session.session import Session, get_driver
 from brim.shell.commands.meta_command import TOUR, Overview, command, find, parse_number
@@ -68,6 +67,8 @@ def request(shell: Shell, message: str) -> RenderableType:
 
     It is already trimmed.
     """
+    from brim.providers.client import build_stream_fields
+
     shell.wait_for_window()
     shell.background.settle()
     route = choose_route(message, shell.config.routing)
