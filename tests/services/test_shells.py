@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from brim.shell.terminal.user_shell import UserShell
 from brim.testing import ScriptedServer
 from tests.services.conftest import program
 from tests.support.shell.driver import Home, Typist, home, last_words
@@ -48,6 +49,35 @@ def test_zsh_is_the_users_own_shell(home: Home) -> None:
             shell.terminal.press("ctrl-u")
             shell.do("what happened?")
     assert "$ greet\ngood day" in last_words(provider.requests[0].body)
+
+
+COMPLETIONS = """
+autoload -Uz compinit; compinit -u -D
+_tool() { _arguments '1:command:(start stop)' '--mode=[speed]:mode:(fast slow)' }
+compdef _tool tool
+print noise from the start file
+"""
+
+
+def test_zsh_completes_as_its_user_set_it_up(tmp_path: Path) -> None:
+    (tmp_path / ".zshrc").write_text(COMPLETIONS)
+    (tmp_path / "sub folder").mkdir()
+    shell = UserShell(
+        program=program("zsh"),
+        folder=tmp_path,
+        environment={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        spill=tmp_path / "spill",
+    )
+    try:
+        assert shell.complete(["tool", "st"]) == ["start", "stop"]
+        assert shell.complete(["tool", "--mode=f"]) == ["--mode=fast"]
+        assert "-TERM" in shell.complete(["kill", "-T"])
+        assert shell.complete(["cat", "su"]) == ["sub\\ folder"]
+        assert shell.complete(["tool", "$(touch made)"]) == []
+        assert shell.complete(["touch", "made\n"]) == []
+        assert not (tmp_path / "made").exists()
+    finally:
+        shell.close()
 
 
 def test_a_user_of_fish_gets_bash_with_their_environment(home: Home) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -46,6 +47,9 @@ program that was interrupted or whose output was closed."""
 
 SHELL_PACKAGES: Final = "prompt_toolkit rich httptools tree_sitter tree_sitter_bash pathspec"
 
+COMMANDS: Final = "ask audit config cost doctor fit keys local models serve sessions"
+"""The modules with the commands."""
+
 yes_option = click.option(
     "--yes",
     is_flag=True,
@@ -83,9 +87,8 @@ class CommandGroup(click.Group):
 
 def _register_commands() -> None:
     """Import the modules of the commands, which registers them."""
-    from brim.cli import ask, audit, config, cost, doctor, fit, keys, local, models, serve, sessions
-
-    del ask, audit, config, cost, doctor, fit, keys, local, models, serve, sessions
+    for name in COMMANDS.split():
+        import_module(f"brim.cli.{name}")
 
 
 def _format_error(error: BaseException, file: str | None) -> str:

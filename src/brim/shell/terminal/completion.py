@@ -1,7 +1,8 @@
-"""What bash-completion offers for a command: in the user's own bash, or in a new one."""
+"""What a shell offers for a command: the user's own bash, or a new zsh or bash."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,49 @@ printf '%s\\n' "${COMPREPLY[@]}" ) </dev/null
 """
 """A subshell, so that nothing of it stays in the user's shell."""
 
+_ZSH: Final = r"""
+zmodload zsh/zpty || exit
+zpty z zsh -i
+zpty -w z ' eval "$BRIM_SETUP"'
+zpty -r z answer $'*\x05' || exit
+zpty -n -w z "$BRIM_LINE"$'\t'
+while zpty -r z answer; do
+  print -rn -- "$answer"
+  [[ $answer == *$'\x04'* ]] && break
+done
+"""
+"""Presses Tab in a zsh with the user's start files, on a terminal of its own."""
+_ZSH_SETUP: Final = r"""
+PROMPT= RPROMPT= LISTMAX=10000; precmd_functions=() preexec_functions=()
+unset zle_bracketed_paste; unsetopt prompt_sp prompt_cr
+(( $+functions[compdef] )) || { autoload -Uz compinit; compinit -u -D }
+bindkey -d; bindkey -e; bindkey '^I' complete-word
+bindkey '^M' undefined-key; bindkey '^J' undefined-key
+zstyle ':completion:*' completer _complete
+zstyle ':completion:*' insert-tab false
+compadd() {
+  [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]] && { builtin compadd "$@"; return }
+  local -a found before
+  zparseopts -E p:=before P:=before
+  builtin compadd -A found "$@"
+  (( $#found )) && print -rn -- $'\x02'${^before[2]:-}${^found}$'\x03'
+  builtin compadd "$@"
+}
+__brim_end() { print -rn -- $'\x04'; exit }
+comppostfuncs=(__brim_end)
+print -rn -- $'\x05'
+"""
+
+
+def offer_in_zsh(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
+    """Return what the user's zsh offers for the last word of a command, one word per line."""
+    line = " ".join(words)
+    if not line.isprintable():  # it is typed, so a control character would be a key
+        return ""
+    values = {"BRIM_SETUP": _ZSH_SETUP, "BRIM_LINE": line}
+    output = _run(["zsh", "-f", "-c", _ZSH], folder, {**environment, **values})
+    return "\n".join(re.findall("\x02([^\x02\x03]*)\x03", output))
+
 
 def build_script(words: Sequence[str]) -> str:
     """Return one line of bash that prints what can complete the last word of a command."""
@@ -41,7 +85,10 @@ def build_script(words: Sequence[str]) -> str:
 
 def run_in_bash(script: str, folder: Path, environment: Mapping[str, str]) -> str:
     """Return the output of a script in a new bash; empty if that fails."""
-    command = ["bash", "--norc", "--noprofile", "-c", script]
+    return _run(["bash", "--norc", "--noprofile", "-c", script], folder, environment)
+
+
+def _run(command: list[str], folder: Path, environment: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             command, cwd=folder, env=dict(environment), timeout=TIMEOUT, check=False,

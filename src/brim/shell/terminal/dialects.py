@@ -79,7 +79,7 @@ class ShellDialect:
     def __init__(self, name: str) -> None:
         """`name` is bash, zsh, or any other POSIX shell."""
         table = load_table("dialects")
-        self._name = name
+        self.name = name
         self._texts: dict[str, Any] = {**table["sh"], **table.get(name, {})}
         self.incomplete_errors: str = self._texts["incomplete_errors"]
         """A pattern for the errors of a shell about an incomplete command."""
@@ -95,11 +95,11 @@ class ShellDialect:
     ) -> dict[str, str]:
         """Return its start files: the user's own file, then the report "started"."""
         begin = self.begin(paths, token)
-        if self._name == "zsh":
+        if self.name == "zsh":
             return self._zsh_files(paths, begin, environment.get("ZDOTDIR"), with_users=with_users)
         theirs = environment.get("ENV")
         users = ""
-        if self._name == "bash":
+        if self.name == "bash":
             users = self._source("~/.bashrc", paths)
         elif theirs:
             users = f"ENV={quote(theirs)}\n{self._source(quote(theirs), paths)}"
@@ -149,10 +149,6 @@ class ShellDialect:
         report = self._fill("report", {**paths.values(), "token": token})
         return f" {OWN}code=$? {OWN}flags=$-\n {report}\n"
 
-    @property
-    def is_bash(self) -> bool:
-        return self._name == "bash"
-
     def query(self, name: str, paths: ShellPaths, token: str) -> str:
         """Return a line that reports names, aliases or variables, or what a script prints."""
         body = self._fill(name, {}) if name in self._texts else name
@@ -160,15 +156,15 @@ class ShellDialect:
         return f" {self._fill('query', values)}\n"
 
     def read_names(self, answer: str) -> frozenset[str]:
-        if self._name in ("bash", "zsh"):
+        if self.name in ("bash", "zsh"):
             return frozenset(answer.split())
         return SH_NAMES | frozenset(self.read_aliases(answer))
 
     def read_aliases(self, answer: str) -> dict[str, str]:
-        return _parse_pairs(answer) if self._name == "zsh" else _parse_assignments(answer)
+        return _parse_pairs(answer) if self.name == "zsh" else _parse_assignments(answer)
 
     def read_variables(self, answer: str) -> dict[str, str]:
-        is_listed = self._name in ("bash", "zsh")
+        is_listed = self.name in ("bash", "zsh")
         return _parse_pairs(answer) if is_listed else _parse_assignments(answer)
 
     def _source(self, path: str, paths: ShellPaths) -> str:

@@ -18,7 +18,12 @@ from typing import Final
 
 from brim.errors import BrimError, InputError
 from brim.shell.terminal.completion import TIMEOUT as COMPLETION_TIMEOUT
-from brim.shell.terminal.completion import build_script, parse_offered, run_in_bash
+from brim.shell.terminal.completion import (
+    build_script,
+    offer_in_zsh,
+    parse_offered,
+    run_in_bash,
+)
 from brim.shell.terminal.dialects import OWN, CommandStatus, ShellDialect
 from brim.shell.terminal.output_text import OutputBuffer, OutputCleaner
 from brim.shell.terminal.process import (
@@ -153,12 +158,13 @@ class UserShell:
         return MappingProxyType({k: v for k, v in found.items() if not k.startswith(OWN)})
 
     def complete(self, words: Sequence[str]) -> list[str]:
-        """Return what bash-completion offers for the last word of a command, as it is typed."""
-        script = build_script(words)
-        if self._dialect.is_bash:
-            output = self._send_query(script, COMPLETION_TIMEOUT)
+        """Return what the shell offers for the last word of a command, as it is typed."""
+        if self._dialect.name == "bash":
+            output = self._send_query(build_script(words), COMPLETION_TIMEOUT)
+        elif self._dialect.name == "zsh":
+            output = offer_in_zsh(words, self.folder, self._environment)
         else:
-            output = run_in_bash(script, self.folder, self._environment)
+            output = run_in_bash(build_script(words), self.folder, self._environment)
         return list(parse_offered(output, words[-1]))
 
     def show_lines(self) -> None:
