@@ -45,6 +45,7 @@ from brim.wire.formats import FormatName
 HOST_FORMATS: Final[Mapping[str, tuple[FormatName, ...]]] = {
     "api.openai.com": ("openai", "responses"),
     "api.anthropic.com": ("anthropic",),
+    "generativelanguage.googleapis.com": ("gemini",),
 }
 """The formats of well-known hosts; other hosts are assumed to speak OpenAI chat completions."""
 
@@ -233,7 +234,10 @@ class UpstreamConfig:
     @property
     def formats(self) -> tuple[FormatName, ...]:
         """The configured formats, or those of the host."""
-        return self.format or HOST_FORMATS.get(urlsplit(self.endpoint).hostname or "", ("openai",))
+        parts = urlsplit(self.endpoint)
+        is_compatible = "openai" in parts.path.split("/")  # Google's imitation of OpenAI's API
+        known = HOST_FORMATS.get(parts.hostname or "")
+        return self.format or (None if is_compatible else known) or ("openai",)
 
     def find_problem(self) -> str | None:
         """Return what is missing or unknown, or None."""

@@ -29,7 +29,7 @@ from brim.gateway.spending_views import SpendingViews
 from brim.gateway.upstreams import Upstream, is_pattern
 from brim.models import catalog
 from brim.models.pricing import MILLION
-from brim.wire.formats import ANTHROPIC, FORMATS_BY_PATH, RESPONSES, BodyFormat
+from brim.wire.formats import ANTHROPIC, FORMATS_BY_PATH, GEMINI, RESPONSES, BodyFormat
 
 View = Callable[[Request], Awaitable[Response]]
 
@@ -58,9 +58,11 @@ class AdminRoutes:
             ("GET", "/models/{name:path}", self.model),
             ("POST", ANTHROPIC.count_path, partial(self.count, ANTHROPIC)),
             ("POST", RESPONSES.count_path, partial(self.count, RESPONSES)),
+            ("POST", GEMINI.count_path, partial(self.count, GEMINI)),
         ]
         views: list[tuple[str, str, View]] = [
             *((method, f"/v1{path}", view) for method, path, view in versioned),
+            *((method, GEMINI.version + path, view) for method, path, view in versioned),
             *versioned,  # some clients omit the version
             ("GET", "/", dashboard.send_asset),
             ("GET", dashboard.ASSETS + "{name}", dashboard.send_asset),
@@ -95,7 +97,7 @@ class AdminRoutes:
 
         async def protected(request: Request) -> Response:
             services = self._gateway.services
-            client = headers.read_headers(request.headers.raw)
+            client = _read_headers(request)
             if is_operator_path:
                 services.limits.check_site(client)
             if not services.accounts.requires_keys:
@@ -126,6 +128,8 @@ class AdminRoutes:
         """Return the models in the format of the client's provider."""
         models = await self._list_models(request)
         data = [self._describe_model(request, *each) for each in models]
+        if _is_google_client(request):
+            return json_response({"models": data})
         if not _is_anthropic_client(request):
             return json_response({"object": "list", "data": data})
         ids = [each["id"] for each in data] or [None]
@@ -141,13 +145,16 @@ class AdminRoutes:
         return json_response(self._describe_model(request, wanted, upstream))
 
     def _describe_model(self, request: Request, name: str, upstream: Upstream) -> dict[str, Any]:
-        profile = self._gateway.services.routes.profile_of(upstream, name)
+        routes = self._gateway.services.routes
+        profile = routes.profile_of(upstream, routes.resolve(name))
+        if _is_google_client(request):
+            return _model_to_google_dict(name, profile)
         return _model_to_dict(
             name, upstream.name, profile, is_anthropic=_is_anthropic_client(request)
         )
 
     async def _list_models(self, request: Request) -> list[tuple[str, Upstream]]:
-        client = headers.read_headers(request.headers.raw)
+        client = _read_headers(request)
         services = self._gateway.services
         services.limits.check_origin(client)
         requires_keys = services.accounts.requires_keys
@@ -157,19 +164,26 @@ class AdminRoutes:
 
     async def count(self, format: BodyFormat, request: Request) -> Response:
         tokens, source = await self._count(request, format)
-        kind = {"object": "response.input_tokens"} if format is RESPONSES else {}
-        return json_response({**kind, "input_tokens": tokens}, headers={"brim-count": source})
+        shown: dict[str, Any] = (
+            {"totalTokens": tokens} if format is GEMINI else {"input_tokens": tokens}
+        )
+        if format is RESPONSES:
+            shown = {"object": "response.input_tokens", **shown}
+        return json_response(shown, headers={"brim-count": source})
 
     async def _count(self, request: Request, format: BodyFormat) -> tuple[int, str]:
         """Return the tokens of a body, counted by its server if possible, else by brim."""
         services = self._gateway.services
-        client = headers.read_headers(request.headers.raw)
+        client = _read_headers(request)
         services.limits.check_room(len(services.running))
         services.limits.check_origin(client)
         raw = await services.limits.read_body(client, request.receive)
         body = await services.workers.run(bodies.parse_body, raw)
+        if format is GEMINI:
+            body = {**body.get("generateContentRequest", body), **request.path_params}
         check_conversation(format, body)
         route = services.routes.find(body.get("model"), format)
+        body = {**body, "model": route.name} if route.name else body
         api = route.upstream.api(format)
         drop_credentials = route.upstream.key is not None or services.accounts.requires_keys
         sent = headers.build_query_headers(client, api.headers, drop_credentials=drop_credentials)
@@ -227,6 +241,16 @@ def _read_openapi() -> bytes:
     return Path(__file__).with_name("openapi.json").read_bytes()
 
 
+def _read_headers(request: Request) -> ClientHeaders:
+    pairs, _ = headers.take_query_key(request.headers.raw, request.scope["query_string"])
+    return headers.read_headers(pairs)
+
+
+def _is_google_client(request: Request) -> bool:
+    is_google = "x-goog-api-client" in request.headers or "x-goog-api-key" in request.headers
+    return is_google or request.url.path.startswith(GEMINI.version)
+
+
 def _is_anthropic_client(request: Request) -> bool:
     return "anthropic-version" in request.headers
 
@@ -238,6 +262,8 @@ async def _send_error(request: Request, error: Exception) -> Response:
     path = request.url.path
     is_anthropic = path.endswith(ANTHROPIC.count_path) or PATHS.get(path) is ANTHROPIC
     format = ANTHROPIC if is_anthropic or _is_anthropic_client(request) else RESPONSES
+    if path.startswith(GEMINI.version) or ":" in path:
+        format = GEMINI
     shown = errors.to_gateway_error(format, error)
     raw = shown.body(format, "")
     return Response(raw, shown.status, shown.headers, media_type="application/json")
@@ -280,6 +306,9 @@ class ModelList:
             for name in names:
                 if upstream in routes.find_upstreams(name):
                     found.setdefault(name, upstream)
+        for alias, name in self._gateway.config.gateway.aliases.items():
+            if served := routes.find_upstreams(name):
+                found.setdefault(alias, served[0])
         return sorted(found.items())
 
     async def _list(self, upstream: Upstream, client: ClientHeaders | None) -> list[str]:
@@ -310,6 +339,19 @@ async def _query_models(upstream: Upstream, sent: Mapping[str, str] | None) -> l
     with suppress(BrimError):
         return await upstream.server.models(sent)
     return None
+
+
+def _model_to_google_dict(name: str, profile: ModelProfile) -> dict[str, Any]:
+    """Return a model in Google's format."""
+    known = catalog.model(name)
+    sizes = {
+        "inputTokenLimit": None if profile.is_guessed else profile.budget(profile.counter()).window,
+        "outputTokenLimit": known.largest_output if known else None,
+    }
+    facts = {key: size for key, size in sizes.items() if size is not None}
+    methods = ["generateContent", "countTokens"]
+    shown = {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": methods}
+    return {**shown, **facts}
 
 
 def _model_to_dict(

@@ -24,7 +24,7 @@ from brim import config
 from brim.config import Config
 from brim.gateway import logs
 from brim.gateway.admin import AdminRoutes
-from brim.gateway.bodies import PATHS
+from brim.gateway.bodies import PATHS, find_format
 from brim.gateway.completion import CompletionHandler
 from brim.gateway.gateway import Gateway
 from brim.gateway.passthrough import PassthroughHandler, PassthroughPaths
@@ -52,7 +52,7 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path, gateway = scope["path"], self.gateway
-            format = PATHS.get(path) if scope["method"] == "POST" else None
+            format = find_format(path) if scope["method"] == "POST" else None
             if format is not None:
                 handler = CompletionHandler(gateway.services, format, scope, receive, send)
                 await gateway.run(handler)

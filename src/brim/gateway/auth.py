@@ -26,7 +26,7 @@ UNKNOWN_KEY_SECONDS: Final = 1.0
 MAX_CACHED_KEYS: Final = 10_000
 MAX_USER_LENGTH: Final = 128
 """Characters of the name of an end user that are stored."""
-KEY_HEADERS: Final = frozenset((b"x-api-key", b"authorization", b"api-key"))
+KEY_HEADERS: Final = frozenset((b"x-api-key", b"authorization", b"api-key", b"x-goog-api-key"))
 """Headers in which clients send their key."""
 _NOT_CACHED: Final = (0.0, None)
 

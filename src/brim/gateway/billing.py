@@ -17,6 +17,7 @@ from brim.gateway.cost_fields import (
     check_bounded,
     check_tier,
     count_uncounted,
+    flatten_options,
     load_capped_fields,
     max_output_tokens,
 )
@@ -147,7 +148,11 @@ def compute_max_charge(
     `allowed` is `gateway.allowed_fields` if the key has caps, else None: then a cost without a
     bound is not an error.
     """
-    output = max_output_tokens(out.body, out.parsed.format.reply_keys, out.plan.budget.reply)
+    output = max_output_tokens(
+        flatten_options(out.body, out.parsed.format),
+        out.parsed.format.reply_keys,
+        out.plan.budget.reply,
+    )
     usage = Usage(input=_max_prompt(route, out, allowed), output=output)
     price = route.profile.price_for(usage.input)
     dollars = compute_max_cost(usage.input, output, price, hour_cache=HOUR_CACHE in out.raw)
@@ -180,7 +185,7 @@ def _count_margin(route: ModelRoute, out: FittedRequest, allowed: tuple[str, ...
     if plan.is_server_counted:
         return 0
     permitted = load_capped_fields(out.parsed.format, allowed)
-    margin = count_uncounted(out.body, permitted, counter.text)
+    margin = count_uncounted(flatten_options(out.body, permitted.format), permitted, counter.text)
     if not plan.exact:
         # The budget's margin is a share of the whole window; a small request needs less.
         margin += math.ceil(plan.size * counter.uncertainty) + route.max_overhead(out)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 import zstandard
@@ -14,13 +15,37 @@ import zstandard
 from brim.errors import InputError
 from brim.gateway.errors import GatewayError, nesting_error
 from brim.providers.transport import encode_body
-from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, RESPONSES, BodyFormat
+from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, GEMINI, RESPONSES, BodyFormat
 from brim.wire.formats import detect_format as detect_by_shape
 
 PATHS: Final[Mapping[str, BodyFormat]] = {
     path: format for format in FORMATS.values() for path in (format.versioned_path, format.path)
 }
 """Paths of each format; some clients omit the version."""
+_MODEL_PATH: Final = re.compile(
+    r"/(?:v1(?:beta|alpha)?/)?models/(?P<model>[^/:]+):(?P<stream>streamG|g)enerateContent"
+)
+
+
+class ModelPath(NamedTuple):
+    """What a path of Gemini's API says about a request."""
+
+    model: str
+    is_stream: bool
+
+
+def match_model_path(path: str) -> ModelPath | None:
+    """Return the model in a path of Gemini's API; None for any other path."""
+    found = _MODEL_PATH.fullmatch(path)
+    return None if found is None else ModelPath(found["model"], found["stream"] != "g")
+
+
+def find_format(path: str) -> BodyFormat | None:
+    """Return the format of the requests to a path; None if it is not for a model's reply."""
+    format = PATHS.get(path)
+    return GEMINI if format is None and _MODEL_PATH.fullmatch(path) else format
+
+
 MAX_MODEL_LENGTH: Final = 256
 """Characters of a model's name, which is a key of several caches."""
 _CHAT_ROLES: Final = ("developer", "tool", "function")
@@ -151,6 +176,8 @@ def detect_format(asked: BodyFormat, body: Mapping[str, Any]) -> BodyFormat:
 
     Some clients post the body of one format to the path of another.
     """
+    if asked is GEMINI:
+        return asked
     if "messages" not in body and "input" in body:
         return RESPONSES
     if asked is RESPONSES and "messages" in body and "input" not in body:

@@ -19,7 +19,8 @@ from brim.gateway.accounts.keys import Access
 from brim.gateway.accounts.reservations import Settlement
 from brim.gateway.auth import check_model, find_end_user
 from brim.gateway.billing import ChargeStatus, RequestBilling
-from brim.gateway.bodies import check_conversation, detect_format
+from brim.gateway.bodies import check_conversation, detect_format, match_model_path
+from brim.gateway.errors import GatewayError
 from brim.gateway.exchange import FIRST_ERROR_STATUS, Exchange, UpstreamReply
 from brim.gateway.fit_request import ClientRequest
 from brim.gateway.forward import Forwarder
@@ -31,6 +32,7 @@ from brim.gateway.rate_headers import replace_rate_headers
 from brim.gateway.stream_monitor import StreamMonitor, extract_text
 from brim.models.pricing import Usage, cost
 from brim.providers.http_connection import Header
+from brim.wire.formats import GEMINI
 from brim.wire.reply import parse_reported_cost, parse_usage
 from brim.wire.reply_parser import find_error_object
 
@@ -93,15 +95,26 @@ class CompletionHandler(RequestHandler):
         run = services.workers.run
         body = await run(bodies.parse_body, raw) if is_large else bodies.parse_body(raw)
         self.format = detect_format(self.format, body)
-        record.format, record.streamed = self.format.name, bodies.is_stream(body)
-        self._record_model(body.get("model"), access)
+        path = match_model_path(self.record.path) if self.format is GEMINI else None
+        request = ClientRequest(body, raw, self.format, path)
+        record.format, record.streamed = self.format.name, request.is_stream
+        self._record_model(request.model, access)
         check_conversation(self.format, body)
         if self._billing is not None:
             header = services.accounts.user_header
             self._billing.user = find_end_user(body, client_headers.by_name, header)
-        request = ClientRequest(body, raw, self.format)
+        if path is not None and path.is_stream and "alt=sse" not in self._query:
+            message = "Streams are sent as events only. Add `?alt=sse` to the path."
+            raise GatewayError(400, "invalid_request", message, param="alt")
         exchange = Exchange(
-            services, record, options, client_headers, self._billing, self._query, self.format
+            services,
+            record,
+            options,
+            client_headers,
+            self._billing,
+            self._query,
+            self.format,
+            request.is_stream,
         )
         return Forwarder(services.routes, record, client_headers, request, exchange)
 
@@ -230,5 +243,6 @@ class CompletionHandler(RequestHandler):
         """Return the usage as the upstream reports it."""
         if self._monitor is not None:
             return self._monitor.usage
-        usage = (reply.body or {}).get("usage")
+        body = reply.body or {}
+        usage = body.get("usage", body.get("usageMetadata"))
         return usage if isinstance(usage, Mapping) else {}

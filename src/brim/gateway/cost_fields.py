@@ -16,10 +16,10 @@ from typing import Any, Final, TypeGuard
 from brim.data import load_table
 from brim.gateway.errors import GatewayError
 from brim.providers.transport import encode_body
-from brim.wire.formats import REPLY_KEYS, BodyFormat, read_tools
+from brim.wire.formats import GEMINI, REPLY_KEYS, BodyFormat, list_tool_kinds, read_tools
 
-CHOICES_FIELD: Final = "n"
-"""The field for the number of replies."""
+CHOICES_FIELDS: Final = ("n", "candidateCount")
+"""The fields for the number of replies."""
 LLAMA_CPP_LENGTH: Final = "n_predict"
 """llama.cpp's own field for the length of a reply; it overrides all others there."""
 TIER_FIELD: Final = "service_tier"
@@ -33,11 +33,13 @@ MAX_OUTPUT: Final = 1 << 40
 """More tokens than any reply has; a larger amount could not be stored."""
 
 _COST_FIELDS: Final = frozenset(
-    (CHOICES_FIELD, LLAMA_CPP_LENGTH, TIER_FIELD, "model", "tools", "stream", *REPLY_KEYS)
+    (*CHOICES_FIELDS, LLAMA_CPP_LENGTH, TIER_FIELD, "model", "tools", "stream", *REPLY_KEYS)
 )
 """Permitted fields whose value decides the cost."""
 _QUOTED_FIELDS: Final = {name: b'"%s"' % name.encode() for name in _COST_FIELDS}
 _QUOTED_PARTS: Final = {name: b'"%s"' % name.encode() for name in UNPRICED_PARTS}
+_SOUND: Final = re.compile(rb'"(?:audio|video)(?:\\?/|\\u002[fF])')
+"""The beginning of a media type whose tokens have a price of their own."""
 _DATE: Final = re.compile(r"(?<=_)[0-9]{8}$")
 _ESCAPED_LETTER: Final = re.compile(rb"\\u00(?:3[0-9]|5[fF]|[67])")
 """A digit, `_` or a lower-case letter as an escape, which no library writes: it hides a name."""
@@ -56,6 +58,7 @@ class CappedFields:
     """Fields whose text the upstream adds to the prompt, where brim does not count it."""
     allowed: frozenset[str]
     """Fields and types of tools that the configuration allows."""
+    format: BodyFormat
 
 
 @cache
@@ -69,11 +72,21 @@ def load_capped_fields(format: BodyFormat, allowed: tuple[str, ...] = ()) -> Cap
         frozenset((*table["tools"][format.name], *allowed)),
         frozenset(own["uncounted"]),
         frozenset(allowed),
+        format,
     )
+
+
+def flatten_options(body: Mapping[str, Any], format: BodyFormat) -> Mapping[str, Any]:
+    """Return the fields of a body together with those of its options."""
+    if not isinstance(body.get(format.options_key), Mapping):
+        return body
+    rest = {name: value for name, value in body.items() if name != format.options_key}
+    return {**rest, **format.options(body)}
 
 
 def check_bounded(body: Mapping[str, Any], raw: bytes, permitted: CappedFields) -> None:
     """Raise `GatewayError` if the cost of a body has no known bound. For keys with caps."""
+    body = flatten_options(body, permitted.format)
     for name in body.keys() - permitted.fields:
         value = body[name]
         if value is not None and value not in permitted.values.get(name, ()):
@@ -92,18 +105,20 @@ def check_bounded(body: Mapping[str, Any], raw: bytes, permitted: CappedFields) 
 
 
 def _check_tool(tool: object, permitted: CappedFields) -> None:
-    kind = tool.get("type") if isinstance(tool, Mapping) else None
-    name = "" if kind is None else kind
-    if isinstance(name, str) and _DATE.sub("*", name) in permitted.tools:
-        return
-    shown = f"{kind!r:.40}"
-    raise _uncountable_error(f"the cost of the tool {shown} has no known bound", "tools")
+    kinds = list_tool_kinds(tool, permitted.format) if isinstance(tool, Mapping) else [None]
+    for kind in kinds:
+        name = "" if kind is None else kind
+        if not isinstance(name, str) or _DATE.sub("*", name) not in permitted.tools:
+            shown = f"{kind!r:.40}"
+            raise _uncountable_error(f"the cost of the tool {shown} has no known bound", "tools")
 
 
 def _check_parts(body: Mapping[str, Any], raw: bytes, permitted: CappedFields) -> None:
     """Check the parts of messages. A name in quotes is a whole JSON string, not part of a text."""
     if b"\\u00" in raw and _ESCAPED_LETTER.search(raw):
         raw = encode_body(body)
+    if permitted.format is GEMINI and _SOUND.search(raw):
+        raise _uncountable_error("the cost of audio and video has no known bound", "inlineData")
     for name, quoted in _QUOTED_PARTS.items():
         if quoted in raw and name not in permitted.allowed:
             raise _uncountable_error(f"the cost of parts of type `{name}` has no known bound", name)
@@ -130,6 +145,8 @@ def has_duplicate_fields(raw: bytes, body: Mapping[str, Any]) -> bool:
     """
     if b"\\u00" in raw and _ESCAPED_LETTER.search(raw):
         return True
+    if GEMINI.options_key in body:
+        body = flatten_options(body, GEMINI)
     return any(raw.count(_QUOTED_FIELDS[name]) > 1 for name in _COST_FIELDS.intersection(body))
 
 
@@ -146,14 +163,14 @@ def max_output_tokens(body: Mapping[str, Any], keys: Sequence[str], reply: int) 
     """Return the tokens of all replies that a body allows; `reply` for each without a limit."""
     lengths = map(body.get, _length_fields(tuple(keys)) & body.keys())
     longest = max(filter(_is_number, lengths), default=reply)
-    choices = body.get(CHOICES_FIELD)
-    return min(longest * (choices if _is_number(choices) else 1), MAX_OUTPUT)
+    choices = max(filter(_is_number, map(body.get, CHOICES_FIELDS)), default=1)
+    return min(longest * choices, MAX_OUTPUT)
 
 
 @cache
 def _length_fields(keys: tuple[str, ...]) -> frozenset[str]:
     """Return the fields that limit the length of a reply; those of all formats without `keys`."""
-    return frozenset((*(keys or (*REPLY_KEYS, CHOICES_FIELD)), LLAMA_CPP_LENGTH))
+    return frozenset((*(keys or (*REPLY_KEYS, *CHOICES_FIELDS)), LLAMA_CPP_LENGTH))
 
 
 def _is_number(value: object) -> TypeGuard[int]:

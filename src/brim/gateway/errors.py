@@ -25,7 +25,7 @@ from brim.gateway.accounts.caps import Cap, scope_parts, to_dollars
 from brim.gateway.accounts.rates import RateReached, RateUse
 from brim.gateway.accounts.reservations import CapReached, Reservation
 from brim.gateway.rate_headers import build_rate_headers
-from brim.wire.formats import ANTHROPIC, RESPONSES, BodyFormat
+from brim.wire.formats import ANTHROPIC, GEMINI, RESPONSES, BodyFormat
 
 INTERNAL_ERROR_MESSAGE: Final = "Internal error. The gateway's log has the details."
 INVALID_KEY_MESSAGE: Final = "API key is unknown or revoked."
@@ -43,6 +43,17 @@ _ANTHROPIC_TYPES: Final[Mapping[int, str]] = {
     429: "rate_limit_error",
     503: "overloaded_error",
     504: "timeout_error",
+}
+
+
+_GOOGLE_STATUSES: Final[Mapping[int, str]] = {
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    504: "DEADLINE_EXCEEDED",
 }
 
 
@@ -72,11 +83,24 @@ class GatewayError(Exception):
             error = {"type": _ANTHROPIC_TYPES.get(self.status, kind), "message": self.message}
             body = {"type": "error", "error": error}
             return orjson.dumps(body | {"request_id": request_id} if request_id else body)
+        if format is GEMINI:
+            return self._google_body()
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         if self.status == 429:
             kind = self.code
         error_ = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return orjson.dumps({"error": error_})
+
+    def _google_body(self) -> bytes:
+        kind = "INVALID_ARGUMENT" if self.status < 500 else "UNAVAILABLE"
+        reason = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": self.code}
+        error = {
+            "code": self.status,
+            "message": self.message,
+            "status": _GOOGLE_STATUSES.get(self.status, kind),
+            "details": [{**reason, "domain": "brim"}],
+        }
+        return orjson.dumps({"error": error})
 
     def event(self, format: BodyFormat) -> bytes:
         """Return the error as an event of a stream that has already begun."""
@@ -95,6 +119,11 @@ def context_length_error(format: BodyFormat, error: ContextOverflowError) -> Gat
     """Return the error for a request that cannot fit, worded like the provider's own."""
     if format is ANTHROPIC:
         message = f"prompt is too long: {error.tokens} tokens > {error.limit} maximum"
+    elif format is GEMINI:
+        message = (
+            f"The input token count ({error.tokens}) exceeds the maximum number of tokens allowed "
+            f"({error.limit})"
+        )
     else:
         budget = get_overflow_plan(error).budget
         reply = budget.reply + budget.margin

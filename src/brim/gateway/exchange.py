@@ -92,6 +92,7 @@ class Exchange:
     _billing: RequestBilling | None
     _query: str
     _format: BodyFormat
+    _is_stream: bool = False
     primary: ModelRoute | None = None
     """The first route of the requested model: the client's own key is meant for it."""
     in_flight: Fitted | None = None
@@ -178,7 +179,8 @@ class Exchange:
             step = await self._run(fit.step, is_large=len(request.raw) >= LARGE_BODY_BYTES)
             while isinstance(step, CountJob):
                 counter = route.upstream.api(request.format).counter
-                tokens = await counter.count(step.body, self._query_headers(route))
+                named = {**step.body, "model": route.name} if request.path else step.body
+                tokens = await counter.count(named, self._query_headers(route))
                 step = await self._run(fit.step, tokens, is_large=True)
         except ContextOverflowError as error:
             plan = get_overflow_plan(error)
@@ -236,7 +238,7 @@ class Exchange:
         sent = headers.build_forwarded_headers(
             self._headers, api.headers, drop_credentials=drops_key
         )
-        path = connection.endpoint.chat_path
+        path = connection.endpoint.completion_path(route.name, stream=self._is_stream)
         response: Response | None = None
         sending = SendState(None if self._billing is None else self._billing.mark_sent)
         self.in_flight = route, out
@@ -295,7 +297,8 @@ class Exchange:
 
 def rename_model(request: ClientRequest, route: ModelRoute) -> ClientRequest:
     """Return a request for a route: an alias, a fallback or the upstream has another name."""
-    if not route.name or request.body.get("model") == route.name:
+    is_named = request.path is not None or request.body.get("model") == route.name
+    if not route.name or is_named:
         return request
     body = {**request.body, "model": route.name}
     return request._replace(body=body, raw=bodies.serialize(body))

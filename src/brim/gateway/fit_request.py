@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from brim.fitting.feedback import is_text
@@ -23,9 +24,17 @@ from brim.fitting.policies import OFF
 from brim.gateway import bodies
 from brim.gateway.cost_fields import has_duplicate_fields
 from brim.wire import openai_responses, to_anthropic
-from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat, find_reply_limit, read_tools
+from brim.wire.formats import (
+    ANTHROPIC,
+    CHAT,
+    RESPONSES,
+    BodyFormat,
+    find_reply_limit,
+    list_tool_kinds,
+    read_tools,
+)
 
-CLIENT_TOOL_TYPES: Final = (None, "function", "custom")
+CLIENT_TOOL_TYPES: Final = (None, "function", "custom", "functionDeclarations")
 """Types of tools that the client runs and whose definitions are in the body."""
 EXTENDING_FIELDS: Final = ("mcp_servers", "web_search_options", "plugins", "prompt", "container")
 """Fields that let an upstream add to the prompt."""
@@ -100,6 +109,16 @@ class ClientRequest(NamedTuple):
     body: Mapping[str, Any]
     raw: bytes
     format: BodyFormat
+    path: bodies.ModelPath | None = None
+    """What the path says, if the format names the model there."""
+
+    @property
+    def model(self) -> object:
+        return self.body.get("model") if self.path is None else self.path.model
+
+    @property
+    def is_stream(self) -> bool:
+        return bodies.is_stream(self.body) if self.path is None else self.path.is_stream
 
 
 class BodyAdditions(NamedTuple):
@@ -129,14 +148,19 @@ class FittedRequest(NamedTuple):
     @property
     def is_open_ended(self) -> bool:
         """Whether the upstream adds to the prompt what is not in the body."""
-        if _extends_prompt(self.body) or has_remote_file(self.plan):
+        format = self.parsed.format
+        if _extends_prompt(self.body, format) or has_remote_file(self.plan):
             return True
-        return self.parsed.format is RESPONSES and openai_responses.has_references(self.body)
+        return format is RESPONSES and openai_responses.has_references(self.body)
 
     @property
     def is_plain(self) -> bool:
         """Whether the upstream counts only what brim counts too."""
-        return self.is_whole and is_text(self.plan) and not _extends_prompt(self.body)
+        return (
+            self.is_whole
+            and is_text(self.plan)
+            and not _extends_prompt(self.body, self.parsed.format)
+        )
 
     def mentions(self, number: int) -> bool:
         """Return whether a number is in the client's own text, which an error may just repeat."""
@@ -155,11 +179,12 @@ class FittedRequest(NamedTuple):
         return self.is_whole and self.plan.policy != OFF.name
 
 
-def _extends_prompt(body: Mapping[str, Any]) -> bool:
+def _extends_prompt(body: Mapping[str, Any], format: BodyFormat) -> bool:
     """Return whether an upstream adds to the prompt: results of its own tools, or a template."""
     if any(map(body.get, EXTENDING_FIELDS)):
         return True
-    kinds = [tool.get("type") for tool in read_tools(body) if isinstance(tool, Mapping)]
+    tools = (tool for tool in read_tools(body) if isinstance(tool, Mapping))
+    kinds = chain.from_iterable(list_tool_kinds(tool, format) for tool in tools)
     return any(kind not in CLIENT_TOOL_TYPES for kind in kinds)
 
 
@@ -187,7 +212,8 @@ def build_request(
     if hides:
         body, unchanged = bodies.request_usage(body, unchanged)
     if reply_key is not None and find_reply_limit(body, format) is None:
-        body, unchanged = bodies.set_field(body, unchanged, reply_key, plan.budget.reply)
+        key, value = format.with_option(body, reply_key, plan.budget.reply)
+        body, unchanged = bodies.set_field(body, unchanged, key, value)
     raw = bodies.serialize(body) if unchanged is None else unchanged
     return FittedRequest(raw, body, plan, parsed, hides)
 

@@ -81,7 +81,7 @@ class Forwarder:
 
     def _find_routes(self) -> RouteOrder:
         request, find = self._request, self._find_conversation
-        order = RouteOrder(self._routes, request.body.get("model"), request.format, find)
+        order = RouteOrder(self._routes, request.model, request.format, find)
         self.exchange.primary = order.primary
         return order
 

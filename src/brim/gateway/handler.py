@@ -93,7 +93,8 @@ class RequestHandler(ABC):
         self.record = RequestRecord(scope["path"], format.name)
         self.waiting_since: float | None = None
         """Since when the client has not read what was sent; None if nothing waits."""
-        self.client_headers = headers.read_headers(scope["headers"])
+        pairs, self._query = headers.take_query_key(scope["headers"], scope["query_string"])
+        self.client_headers = headers.read_headers(pairs)
         self._scope = scope
         self._receive = receive
         self._send = send
@@ -142,10 +143,6 @@ class RequestHandler(ABC):
             self.close()
 
     # From the client
-
-    @property
-    def _query(self) -> str:
-        return self._scope["query_string"].decode("latin-1")  # type: ignore[no-any-return]
 
     async def _authenticate(self, *, refresh: bool = False) -> Access | None:
         """Return the client's key; None if no keys are required."""

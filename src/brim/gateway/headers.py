@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
 from brim.fitting.policies import POLICIES
 from brim.gateway.errors import GatewayError
@@ -65,6 +66,27 @@ class ClientHeaders(NamedTuple):
         if b"origin" not in self.by_name:
             return None
         return _decode(b", ".join(value for name, value in self.pairs if name == b"origin"))
+
+
+QUERY_KEY: Final = "key"
+"""The field of a query in which Google's clients may send their key."""
+_KEY_HEADER: Final = b"x-goog-api-key"
+
+
+def take_query_key(pairs: Sequence[Header], query: bytes) -> tuple[Sequence[Header], str]:
+    """Return the headers with the key of a query, and the query without it.
+
+    Queries are written to logs of other programs; headers are not.
+    """
+    text = query.decode("latin-1")
+    if QUERY_KEY not in text:
+        return pairs, text
+    fields = parse_qsl(text, keep_blank_values=True)
+    keys = [value for name, value in fields if name == QUERY_KEY]
+    if not keys:
+        return pairs, text
+    rest = urlencode([field for field in fields if field[0] != QUERY_KEY])
+    return [*pairs, (_KEY_HEADER, keys[-1].encode("latin-1", "replace"))], rest
 
 
 def read_headers(pairs: Sequence[Header]) -> ClientHeaders:

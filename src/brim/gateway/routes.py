@@ -73,7 +73,9 @@ class ModelRoutes:
         if found := [upstream for upstream in matching if format in upstream.formats]:
             return found
         paths = " or ".join(
-            other.versioned_path for upstream in matching for other in upstream.formats
+            other.versioned_path.replace("{model}", model)
+            for upstream in matching
+            for other in upstream.formats
         )
         raise GatewayError(
             400,

@@ -33,10 +33,10 @@ so many characters are counted."""
 LAST_PIECES: Final = 4
 """The number of last pieces that are kept, to tell whether a stream is complete."""
 
-_USAGE_OR_ERROR = re.compile(rb'"usage"\s*:\s*\{|"error"(?!\s*:\s*null)')
+_USAGE_OR_ERROR = re.compile(rb'"usage(?:Metadata)?"\s*:\s*\{|"error"(?!\s*:\s*null)')
 """A usage, or an error by its key or its type."""
 _FINAL_EVENT = re.compile(
-    rb'(?:^|[\r\n])data:\s*\[DONE\]|"(?:finish|stop)_reason"\s*:\s*"[^"]|'
+    rb'(?:^|[\r\n])data:\s*\[DONE\]|"(?:finish_r|stop_r|finishR|blockR)eason"\s*:\s*"[^"]|'
     rb'"type"\s*:\s*"(?:message_stop|response\.(?:completed|incomplete|failed|cancelled))"'
 )
 """How streams end. Some end without `[DONE]`, but all of them with a reason."""
@@ -264,7 +264,8 @@ def _find_usages(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the usages in an event, in the places of all formats."""
     holders = [event, event.get("message"), event.get("response"), event.get("x_groq")]
     for holder in filter_mappings([*holders, *filter_mappings(event.get("choices"))]):
-        if isinstance(usage := holder.get("usage"), Mapping):
+        usage = holder.get("usage", holder.get("usageMetadata"))
+        if isinstance(usage, Mapping):
             yield usage
 
 

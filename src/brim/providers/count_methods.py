@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from brim.providers.endpoint import Endpoint, RootPath
-from brim.wire.formats import ANTHROPIC, CHAT, REPLY_KEYS, RESPONSES, FormatName
+from brim.wire.formats import ANTHROPIC, CHAT, GEMINI, REPLY_KEYS, RESPONSES, FormatName
 
 CountSubject = Literal["request", "text"]
 
@@ -38,10 +38,13 @@ class CountMethod:
     """The header for the key, if it is not that of other requests to the endpoint."""
 
     def address(self, endpoint: Endpoint, model: str) -> str:
+        if self.is_api_path:
+            name = quote(model.rpartition("/")[2], safe="")
+            return endpoint.under(self.path.replace("{model}", name))
         if self.convert is not None:
             name = quote(_PROFILE.sub("", model.rpartition("/")[2]), safe=":@{}")
             return RootPath(self.path.replace("{model}", name))
-        return endpoint.under(self.path) if self.is_api_path else self.path
+        return self.path
 
     def build_headers(
         self, endpoint: Endpoint, headers: Mapping[str, str] | None
@@ -80,6 +83,13 @@ class CountMethod:
             return []
         ends = [index for index, token in enumerate(tokens) if token == _SEPARATOR]
         return [end - start - 1 for start, end in pairwise((-1, *ends, len(tokens)))]
+
+
+def _to_gemini_count(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body that counts a Gemini request, whose name brim adds to the fields."""
+    name = str(body.get("model", "")).rpartition("/")[2]
+    fields = {key: value for key, value in body.items() if key != "model"}
+    return {"generateContentRequest": {"model": f"models/{name}", **fields}}
 
 
 _PROFILE: Final = re.compile(r"^(?:us|eu|apac|au|ca|jp|sa|us-gov|global)\.(?=.)")
@@ -122,6 +132,11 @@ REQUESTS: Final[Mapping[FormatName, Sequence[CountMethod]]] = {
                 *("previous_response_id", "conversation", "parallel_tool_calls", "truncation"),
             ),
             is_api_path=True,
+        ),
+    ),
+    "gemini": (
+        CountMethod(
+            "Gemini", GEMINI.count_path, "totalTokens", convert=_to_gemini_count, is_api_path=True
         ),
     ),
 }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from brim.errors import InputError
 from brim.wire.formats import FORMATS, FormatName
@@ -45,7 +45,7 @@ class Endpoint:
     """Seconds without a single byte, before the response and within it."""
     retries: int = 2
     prefix: str = field(init=False, repr=False)
-    """`/v1`, or empty if the address names another version."""
+    """The version of the API, or empty if the address names another one."""
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -55,7 +55,7 @@ class Endpoint:
             raise InputError(f"Invalid endpoint timeout: {self.timeout!r}. Use seconds above 0.")
         if not isinstance(self.retries, int) or self.retries < 0:
             raise InputError(f"Invalid endpoint retries: {self.retries!r}. Use an integer from 0.")
-        url, prefix = _normalize(self.url)
+        url, prefix = _normalize(self.url, FORMATS[self.format].version)
         for name, value in {
             "url": url,
             "prefix": prefix,
@@ -92,6 +92,14 @@ class Endpoint:
         """The path for requests in the endpoint's format."""
         return self.under(FORMATS[self.format].path)
 
+    def completion_path(self, model: str, *, stream: bool) -> str:
+        """Return the path for a request to a model, which some formats name in the path."""
+        path = self.chat_path
+        if "{model}" not in path:
+            return path
+        path = path.replace("{model}", quote(model, safe=""))
+        return path.replace(":generate", ":streamGenerate") if stream else path
+
     def under(self, path: str) -> str:
         """Return a path of the API: `/models` is `/v1/models`."""
         return self.prefix + path
@@ -104,7 +112,7 @@ class Endpoint:
         return Endpoint, (*settings, self.timeout, self.retries)
 
 
-def _normalize(url: str) -> tuple[str, str]:
+def _normalize(url: str, version: str) -> tuple[str, str]:
     """Return the address without its version, and the version's part of the path."""
     if not isinstance(url, str):
         raise InputError(f"Invalid endpoint address: expected a string, got {type(url).__name__}.")
@@ -112,8 +120,8 @@ def _normalize(url: str) -> tuple[str, str]:
     path = re.sub(r"/{2,}", "/", parts.path).rstrip("/")
     for body_format in FORMATS.values():
         path = path.removesuffix(body_format.path)
-    shorter = path.removesuffix("/v1")
-    prefix = "/v1" if shorter != path or not _API_VERSION.search(path) else ""
+    shorter = path.removesuffix(version)
+    prefix = version if shorter != path or not _API_VERSION.search(path) else ""
     return f"{parts.scheme}://{_authority(parts)}{shorter}", prefix
 
 

@@ -69,7 +69,10 @@ _KINDS_BY_OWNER: Final[Mapping[str, ServerKind]] = {
     "library": "ollama",
     "organization_owner": "lmstudio",
 }
-_WINDOW_FIELDS: Final = ("max_model_len", "context_length", "context_window", "max_context_length")
+_WINDOW_FIELDS: Final = (
+    *("max_model_len", "context_length", "context_window", "max_context_length"),
+    "inputTokenLimit",
+)
 """How lists of models call the window."""
 _NUM_CTX = re.compile(r"(?m)^\s*num_ctx\s+(\d+)\s*$")
 
@@ -178,8 +181,8 @@ class ServerInfo:
             "GET", endpoint.under("/models"), retries=retries, timeout=timeout, headers=headers
         )
         body = response.body
-        found = body.get("data") if isinstance(body, Mapping) else body
-        models = tuple(row for row in _list(found) if isinstance(row, Mapping))
+        found = body.get("data", body.get("models")) if isinstance(body, Mapping) else body
+        models = tuple(_with_id(row) for row in _list(found) if isinstance(row, Mapping))
         return _ModelList(_detect_kind(endpoint, response.headers, models), models)
 
 
@@ -301,6 +304,14 @@ def _is_same_model(one: object, other: str) -> bool:
 
 def _size(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _with_id(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a model with its id; Gemini calls it the name."""
+    name = row.get("name")
+    if "id" in row or not isinstance(name, str):
+        return row
+    return {**row, "id": name.removeprefix("models/")}
 
 
 def _list(value: object) -> list[Any]:

@@ -475,6 +475,8 @@ def credential_headers(endpoint: Endpoint) -> dict[str, str]:
     if endpoint.key is None:
         return {}
     found = {}
+    if endpoint.format == "gemini":
+        return {"x-goog-api-key": endpoint.key}
     if endpoint.format == "anthropic":
         found["x-api-key"] = endpoint.key
     # Servers that imitate Anthropic's API expect the key where OpenAI's clients put it.

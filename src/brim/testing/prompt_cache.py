@@ -18,7 +18,9 @@ from brim.testing.script import Body
 MARK: Final = "cache_control"
 MAX_MARKS: Final = 4
 LOOKBACK_BLOCKS: Final = 20
-PROMPT: Final = ("tools", "system", "instructions", "messages", "input")
+PROMPT: Final = (
+    *("tools", "system", "instructions", "systemInstruction", "messages", "input", "contents"),
+)
 """The parts of a body that a model reads, in its reading order."""
 
 Part = tuple[str, Any]
@@ -55,7 +57,7 @@ def count_cache_marks(body: Body) -> int:
 def _iter_parts(body: Body) -> Iterator[Part]:
     for key in PROMPT:
         given = body.get(key) or ()
-        for item in [given] if isinstance(given, str) else given:
+        for item in [given] if isinstance(given, str | Mapping) else given:
             yield key, item
 
 

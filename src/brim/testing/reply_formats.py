@@ -272,10 +272,64 @@ def _iter_call_events(item: Body) -> Iterator[Fields]:
     yield {"type": "response.function_call_arguments.done", "arguments": arguments}
 
 
+class _GeminiFormat(ReplyFormat):
+    """Gemini's generateContent."""
+
+    events_before_reply = 0
+    events_before_hold = 1
+    _FINISHES: Final = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
+
+    def build_response(self, reply: TextReply, name: str, model: str, usage: Usage) -> Fields:
+        parts: list[Any] = [{"text": reply.text}] if reply.text else []
+        parts += [
+            {"functionCall": {"name": call.name, "args": call.arguments}} for call in reply.calls
+        ]
+        finish = self._FINISHES.get(reply.finish or "", reply.finish or "STOP")
+        candidate = {
+            "content": {"role": "model", "parts": parts},
+            "finishReason": finish,
+            "index": 0,
+        }
+        return {
+            "candidates": [candidate],
+            "usageMetadata": {"promptTokenCount": usage.input,
+                              "cachedContentTokenCount": usage.cached,
+                              "candidatesTokenCount": usage.output,
+                              "totalTokenCount": usage.input + usage.output},
+            "modelVersion": model,
+            "responseId": name,
+        }  # fmt: skip
+
+    def iter_events(self, response: Body, request: Body) -> Iterator[str]:
+        del request
+        (candidate,) = response["candidates"]
+        pieces: list[Any] = []
+        for part in candidate["content"]["parts"]:
+            pieces += (
+                [{"text": word} for word in split_words(part["text"])] if "text" in part else [part]
+            )
+        for piece in pieces or [{"text": ""}]:
+            content = {"role": "model", "parts": [piece]}
+            yield _format_event({**response, "candidates": [{"content": content, "index": 0}]})
+        content = {"role": "model", "parts": [{"text": ""}]}
+        yield _format_event({**response, "candidates": [{**candidate, "content": content}]})
+
+    def build_context_length_error(self, prompt: int, room: int, window: int) -> Fields:
+        message = (
+            f"The input token count ({prompt + room}) exceeds the maximum number of tokens allowed "
+            f"({window})."
+        )
+        return {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}
+
+    def build_count_response(self, tokens: int) -> Fields:
+        return {"totalTokens": tokens}
+
+
 REPLY_FORMATS: Final[Mapping[FormatName, ReplyFormat]] = {
     "openai": _ChatFormat(),
     "anthropic": _AnthropicFormat(),
     "responses": _ResponsesFormat(),
+    "gemini": _GeminiFormat(),
 }
 
 

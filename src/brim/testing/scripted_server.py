@@ -4,9 +4,9 @@
     with ScriptedServer(script) as provider:
         client = brim.Client(provider.url)
 
-It supports OpenAI chat completions and responses and Anthropic messages, streamed or not, counts
-requests as brim does, and rejects those that exceed its window. It records the requests that it
-receives.
+It supports OpenAI chat completions and responses, Anthropic messages and Gemini, streamed or not,
+counts requests as brim does, and rejects those that exceed its window. It records the requests that
+it receives.
 
 The same request to the same script gets the same bytes, headers included: ids are hashes of request
 and reply, and the time is constant. Only the reported cache usage, if enabled, depends on earlier
@@ -16,6 +16,7 @@ requests.
 from __future__ import annotations
 
 import json
+import re
 import select
 import socket
 import sys
@@ -46,6 +47,7 @@ from brim.wire.formats import (
     CHAT,
     FORMATS,
     FORMATS_BY_PATH,
+    GEMINI,
     detect_format,
     read_messages,
     read_tools,
@@ -58,7 +60,7 @@ Script = (
     | Callable[[Body], ScriptedReply]
 )
 
-_COUNT_PATHS: Final = {f"/v1{format.count_path}": format for format in FORMATS.values()}
+_COUNT_PATHS: Final = {format.version + format.count_path: format for format in FORMATS.values()}
 
 
 class ScriptedServer:
@@ -168,8 +170,8 @@ class ScriptedServer:
 
     def _check_length(self, request: ReceivedRequest) -> ErrorReply | None:
         """Return the error for a prompt that leaves no room for output; None if it fits."""
-        keys = FORMATS_BY_PATH[request.path].reply_keys
-        wanted = next(filter(None, map(request.body.get, keys)), 1)
+        format = FORMATS_BY_PATH[request.path]
+        wanted = next(filter(None, map(format.options(request.body).get, format.reply_keys)), 1)
         room = 1 if self.like == "llama.cpp" else int(wanted)
         if self.window is None or request.tokens + room <= self.window:
             return None
@@ -179,6 +181,13 @@ class ScriptedServer:
 
 def _is_list(replies: object) -> bool:
     return isinstance(replies, Sequence) and not isinstance(replies, str)
+
+
+def _find_template(path: str) -> str:
+    """Return the path of Gemini's API with a placeholder for the model; other paths unchanged."""
+    path = re.sub(r"^/v1/models/[^/:]+:", "/v1beta/models/{model}:", path)
+    path = re.sub(r"^/v1beta/models/[^/:]+:", "/v1beta/models/{model}:", path)
+    return path.replace(":streamGenerateContent", ":generateContent")
 
 
 class _HTTPServer(ThreadingHTTPServer):
@@ -246,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_error(400, str(wrong))
 
     def _route(self, raw: bytes) -> None:
-        provider, path = self.server.provider, self.path.partition("?")[0]
+        provider, path = self.server.provider, _find_template(self.path.partition("?")[0])
         if path in FORMATS_BY_PATH:
             request = self._receive(path, raw)
             self._respond(request, provider.choose_reply(request))
@@ -262,6 +271,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _receive(self, path: str, raw: bytes) -> ReceivedRequest:
         body, format = json.loads(raw), FORMATS_BY_PATH[path]
+        body = body.get("generateContentRequest", body) if format is GEMINI else body
         if not isinstance(body, dict) or (key := format.messages_key) not in body:
             raise InputError(f"The request body must be an object with `{key}`.")
         detect_format(body)
@@ -272,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
         return ReceivedRequest(path, body, given, time.time(), tokens, raw)
 
     def _respond(self, request: ReceivedRequest, reply: TextReply | ErrorReply) -> None:
-        is_streamed = bool(request.body.get("stream"))
+        is_streamed = bool(request.body.get("stream")) or ":stream" in self.path
         try:
             if isinstance(reply, TextReply):
                 self._send_reply(request, reply, is_streamed)

@@ -17,12 +17,12 @@ from typing import Any, Final, Literal
 
 from brim.errors import InputError
 from brim.messages import Message
-from brim.wire import anthropic, openai_chat, openai_responses
+from brim.wire import anthropic, gemini, openai_chat, openai_responses
 from brim.wire.body_parts import filter_mappings, get_mapping
 from brim.wire.body_reader import BodyReader, WrittenBody
 from brim.wire.objects import plain_messages, to_plain, to_plain_input
 
-FormatName = Literal["openai", "anthropic", "responses"]
+FormatName = Literal["openai", "anthropic", "responses", "gemini"]
 _NO_OPTIONS: Final[Mapping[str, object]] = {}
 
 
@@ -48,10 +48,26 @@ class BodyFormat:
     """Paths of fields that refer to a part of the conversation kept by the server."""
     builder: str
     """The module that builds bodies, imported on first use: `fit` builds none."""
+    version: str = "/v1"
+    """The version that precedes the paths."""
+    options_key: str = ""
+    """The field with the options of the reply; empty if they are fields of the body."""
 
     @property
     def versioned_path(self) -> str:
-        return f"/v1{self.path}"
+        return self.version + self.path
+
+    def options(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields of a body that are options of the reply."""
+        return get_mapping(body, self.options_key) if self.options_key else body
+
+    def with_option(
+        self, body: Mapping[str, Any], key: str, value: object
+    ) -> tuple[str, Mapping[str, Any] | object]:
+        """Return the field of a body that sets an option, and its value."""
+        if not self.options_key:
+            return key, value
+        return self.options_key, {**self.options(body), key: value}
 
     def is_fittable(self, body: Mapping[str, Any]) -> bool:
         """Whether a body contains the whole conversation, none of it kept by the server."""
@@ -120,9 +136,23 @@ RESPONSES: Final = BodyFormat(
     stored_paths=(("previous_response_id",), ("conversation",)),
     builder="brim.wire.to_responses",
 )
+GEMINI: Final = BodyFormat(
+    "gemini",
+    title="Gemini",
+    path="/models/{model}:generateContent",
+    count_path="/models/{model}:countTokens",
+    messages_key="contents",
+    system_key="systemInstruction",
+    reply_keys=("maxOutputTokens",),
+    create_reader=gemini.GeminiReader,
+    stored_paths=(("cachedContent",),),
+    builder="brim.wire.to_gemini",
+    version="/v1beta",
+    options_key="generationConfig",
+)
 
 FORMATS: Final[Mapping[FormatName, BodyFormat]] = {
-    format.name: format for format in (CHAT, ANTHROPIC, RESPONSES)
+    format.name: format for format in (CHAT, ANTHROPIC, RESPONSES, GEMINI)
 }
 FORMATS_BY_PATH: Final[Mapping[str, BodyFormat]] = {
     format.versioned_path: format for format in FORMATS.values()
@@ -199,18 +229,27 @@ def read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return validate_tools(body.get("tools")) or ()
 
 
+def list_tool_kinds(tool: Mapping[str, Any], format: BodyFormat) -> Sequence[object]:
+    """Return the types of a tool; one of Gemini's has a field for each."""
+    return list(tool) if format is GEMINI else [tool.get("type")]
+
+
 def min_reply_tokens(body: Mapping[str, Any]) -> int:
     """Return the fewest output tokens that a request needs: the thinking budget and one more."""
-    if "thinking" not in body:
+    if "thinking" in body:
+        thinking = body["thinking"]
+        budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    elif GEMINI.options_key in body:
+        budget = get_mapping(GEMINI.options(body), "thinkingConfig").get("thinkingBudget")
+    else:
         return 0
-    thinking = body["thinking"]
-    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
     return max(0, budget) + 1 if isinstance(budget, int) else 0
 
 
 def find_reply_limit(body: Mapping[str, Any], format: BodyFormat) -> int | None:
     """Return the largest number of output tokens that a body asks for, or None."""
-    limits = (body.get(key) for key in format.reply_keys)
+    options = format.options(body)
+    limits = (options.get(key) for key in format.reply_keys)
     return max((limit for limit in limits if isinstance(limit, int)), default=None)
 
 
@@ -219,8 +258,9 @@ def check_fields(body: Mapping[str, Any], format: BodyFormat) -> None:
     tools = body.get("tools")
     if tools and not (isinstance(tools, list) and all(type(tool) is dict for tool in tools)):
         plain_tools(tools)
+    options = format.options(body)
     for key in format.reply_keys:
-        limit = body.get(key)
+        limit = options.get(key)
         if not isinstance(limit, int | float | None):
             raise InputError(f"`{key}` is not a number: {limit!r:.100}. Pass a number of tokens.")
 
@@ -230,10 +270,12 @@ def lower_reply_limit(
 ) -> Mapping[str, Any]:
     """Return a body whose output limit is at most the room in the window, or the planned reply."""
     for key in format.reply_keys:
-        requested = body.get(key)
+        requested = format.options(body).get(key)
         if isinstance(requested, int) and requested > room:
             most = max(room, reply, min_reply_tokens(body))
-            body = {**body, key: most} if requested > most else body
+            if requested > most:
+                field, value = format.with_option(body, key, most)
+                body = {**body, field: value}
     return body
 
 
@@ -253,6 +295,8 @@ _DATED = re.compile(r".+_\d{8}")
 def detect_format(body: Mapping[str, Any]) -> BodyFormat:
     """Return the format of a request body, by its shape; an ambiguous body is chat completions."""
     messages = body.get("messages")
+    if messages is None and body.get("contents") is not None:
+        return GEMINI
     if messages is None and isinstance(body.get("conversation"), list | tuple):
         raise InputError(
             "`conversation` holds messages, but is the id of a stored conversation in a request "
@@ -262,8 +306,8 @@ def detect_format(body: Mapping[str, Any]) -> BodyFormat:
         return RESPONSES
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         raise InputError(
-            "Unknown request body: it must have `messages` (chat completions, Anthropic) or "
-            f"`input` (responses), but has {', '.join(map(str, body)) or 'nothing'}"
+            "Unknown request body: it must have `messages` (chat completions, Anthropic), `input` "
+            f"(responses) or `contents` (Gemini), but has {', '.join(map(str, body)) or 'nothing'}"
         )
     return ANTHROPIC if _is_anthropic(body, messages) else CHAT
 

@@ -45,6 +45,7 @@ class Reply:
             "model_context_window_exceeded",
             "incomplete",
             "model_length",
+            "MAX_TOKENS",
         )
 
     def __str__(self) -> str:

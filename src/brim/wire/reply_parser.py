@@ -1,4 +1,4 @@
-"""Parse responses of the three formats into a `Reply`.
+"""Parse responses of all formats into a `Reply`.
 
 The turn of a reply is in the chat shape. What only the original format can express (signed
 thinking, ids of items) is kept in `_anthropic` or `_responses`, to be sent back later.
@@ -17,6 +17,7 @@ from brim.wire.body_parts import (
     Part,
     copy_public,
     filter_mappings,
+    get_mapping,
     read_thinking,
     shorten_encrypted,
     to_text,
@@ -118,6 +119,8 @@ def read_reply(response: Part, *, is_whole: bool = True) -> Reply:
     match response:
         case {"choices": choices}:
             return _chat(response, choices, is_whole)
+        case {"candidates": [*_]} | {"promptFeedback": _}:
+            return _gemini(response)
         case {"output": [*items]}:
             return _responses(response, items, is_whole)
         case {"content": [*blocks], "role": "assistant"} | {
@@ -127,7 +130,8 @@ def read_reply(response: Part, *, is_whole: bool = True) -> Reply:
             return _anthropic(response, blocks, is_whole)
         case _:
             raise InvalidResponseError(
-                f"A response must have choices, content or output, but is {_describe(response)}"
+                "A response must have choices, content, output or candidates, but is "
+                + _describe(response)
             )
 
 
@@ -301,6 +305,28 @@ def join_block_thinking(blocks: Iterable[Part]) -> str:
     """Return the thinking of blocks; for encrypted thinking, a text of about its size."""
     thoughts = (read_thinking(block) for block in blocks if block.get("type") in THINKING_BLOCKS)
     return "\n\n".join(filter(None, thoughts))
+
+
+# Gemini
+
+
+def _gemini(response: Part) -> Reply:
+    """Parse the first candidate; a prompt that was blocked has none."""
+    candidates = filter_mappings(response.get("candidates"))
+    candidate = candidates[0] if candidates else {}
+    parts = filter_mappings(get_mapping(candidate, "content").get("parts"))
+    words = [part for part in parts if isinstance(part.get("text"), str)]
+    text = "".join(part["text"] for part in words if not part.get("thought"))
+    thinking = "".join(part["text"] for part in words if part.get("thought"))
+    called = [call for part in parts if (call := get_mapping(part, "functionCall"))]
+    calls = [
+        _chat_call(call.get("name"), call.get("id"), to_text(call.get("args") or {}))
+        for call in called
+    ]
+    feedback = get_mapping(response, "promptFeedback")
+    finish = candidate.get("finishReason", feedback.get("blockReason"))
+    named = {**response, "model": response.get("modelVersion")}
+    return _reply(named, _turn(text, calls, thinking), text, thinking, finish)
 
 
 # Responses

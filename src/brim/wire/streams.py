@@ -104,6 +104,8 @@ def _choose_accumulator(event: Part) -> _Accumulator | None:
             return _UnstreamedAccumulator()
         case {"choices": _}:
             return _ChatAccumulator()
+        case {"candidates": _} | {"usageMetadata": _} | {"promptFeedback": _}:
+            return _GeminiAccumulator()
         case _ if kind in _BLOCKS:
             return _AnthropicAccumulator()
         case _ if isinstance(kind, str) and kind.startswith("response."):
@@ -325,6 +327,38 @@ class _AnthropicAccumulator(_Accumulator):
                 return {**block, "input": parse_arguments(added), ARGUMENTS_FIELD: added}
             case _:
                 return block
+
+
+# Gemini
+
+
+class _GeminiAccumulator(_Accumulator):
+    """Chunks of a Gemini stream; only the first candidate is read."""
+
+    def __init__(self) -> None:
+        self._response: dict[str, Any] = {}
+        self._candidate: dict[str, Any] = {}
+        self._parts: list[Part] = []
+
+    def add(self, event: Part) -> _Delta:
+        self._response |= event
+        candidates = filter_mappings(event.get("candidates"))
+        candidate = candidates[0] if candidates else {}
+        self._candidate |= candidate
+        parts = filter_mappings(get_mapping(candidate, "content").get("parts"))
+        self._parts += parts
+        if candidate.get("finishReason") or get_mapping(event, "promptFeedback"):
+            self.is_whole = True
+        words = [part for part in parts if isinstance(part.get("text"), str)]
+        return _Delta(
+            "".join(part["text"] for part in words if not part.get("thought")),
+            "".join(part["text"] for part in words if part.get("thought")),
+            any("functionCall" in part for part in parts),
+        )
+
+    def whole(self) -> Part:
+        candidate = {**self._candidate, "content": {"role": "model", "parts": self._parts}}
+        return {**self._response, "candidates": [candidate]}
 
 
 # Responses
