@@ -11,9 +11,11 @@ import pytest
 
 from brim.shell.risk import Assessment, assess
 
-HELD_OUT: Final = tomllib.loads(
-    (Path(__file__).parent / "data" / "held_out.toml").read_text("utf-8")
-)
+DATA: Final = Path(__file__).parent / "data"
+HELD_OUT: Final = {
+    name: tomllib.loads((DATA / f"{name}.toml").read_text("utf-8"))
+    for name in ("held_out", "held_out_2")
+}
 MOST_ASKED: Final = 0.02
 """Of the read-only lines, how many may be asked about."""
 FILES: Final = (
@@ -41,17 +43,17 @@ def assess_line(line: str, place: Path, since: float) -> Assessment:
     return assess(line, variables=variables, folder=place, home=home, project=place, since=since)
 
 
-def test_no_destructive_line_runs_without_a_question(place: Path) -> None:
-    since = time.time() + 1
-    found = [
-        line for line in HELD_OUT["destructive"] if assess_line(line, place, since).is_read_only
-    ]
+@pytest.mark.parametrize("name", HELD_OUT)
+def test_no_destructive_line_runs_without_a_question(name: str, place: Path) -> None:
+    since, lines = time.time() + 1, HELD_OUT[name]["destructive"]
+    found = [line for line in lines if assess_line(line, place, since).is_read_only]
     assert found == []
 
 
+@pytest.mark.parametrize("name", HELD_OUT)
 @pytest.mark.parametrize("kind", ["scripts", "two_step"])
-def test_no_file_of_the_model_runs_without_a_question(kind: str, place: Path) -> None:
-    for entry in HELD_OUT[kind]:
+def test_no_file_of_the_model_runs_without_a_question(kind: str, name: str, place: Path) -> None:
+    for entry in HELD_OUT[name][kind]:
         path = place / entry["file"]
         path.parent.mkdir(parents=True, exist_ok=True)
         if entry["file"].startswith(".git/"):
@@ -64,7 +66,8 @@ def test_no_file_of_the_model_runs_without_a_question(kind: str, place: Path) ->
         path.unlink()
 
 
-def test_few_read_only_lines_are_asked_about(place: Path) -> None:
-    since, lines = time.time() + 1, HELD_OUT["read_only"]
+@pytest.mark.parametrize("name", HELD_OUT)
+def test_few_read_only_lines_are_asked_about(name: str, place: Path) -> None:
+    since, lines = time.time() + 1, HELD_OUT[name]["read_only"]
     found = [line for line in lines if not assess_line(line, place, since).is_read_only]
     assert len(found) <= MOST_ASKED * len(lines), found

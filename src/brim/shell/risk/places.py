@@ -168,9 +168,10 @@ class Places:
     def has_plain_repository(self, folder: str | None) -> bool:
         """Return whether no setting, hook or submodule of a git repository runs a program."""
         starts = self.paths(folder) if folder else list(self.folders)
-        if starts is None or self.is_lost or self.is_remote:
+        folders = [start for start in starts or () if start.is_dir()]
+        if not folders or self.is_lost or self.is_remote:
             return False
-        return all(_is_plain_repository(start) for start in starts if start.is_dir())
+        return all(map(_is_plain_repository, folders))
 
 
 def git_runs(setting: str) -> bool:

@@ -64,8 +64,13 @@ class ShellNames:
     functions: frozenset[str] = frozenset()
 
 
-_INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
-"""An array index with a substitution, which some builtins run even in single quotes."""
+_QUOTED_INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
+_INDEX: Final = {
+    "raw_string": _QUOTED_INDEX,
+    "ansi_c_string": _QUOTED_INDEX,
+    "string": re.compile(r"\w\[[^\]]*\\(?:\$\(|`)"),
+}
+"""An array index with a substitution, which some builtins run although it is quoted."""
 _DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
 _NO_NAME: Final = re.compile(r"[!^].|[A-Za-z_]\w*\+?=")
 """An earlier command, or an assignment."""
@@ -153,7 +158,7 @@ class Review:
     def _check_evaluation(self, node: Node) -> None:
         """Check the constructs that run a text, or that the grammar does not report."""
         text = text_of(node)
-        if node.type in ("raw_string", "ansi_c_string") and _INDEX.search(text):
+        if (index := _INDEX.get(node.type)) and index.search(text):
             self.log.add(text, "a substitution in an array index runs")
         elif node.type == "expansion" and re.search(r"`|\$\(", text):
             for piece in find_substitutions(text):
