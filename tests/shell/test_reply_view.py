@@ -22,7 +22,17 @@ LINES = (
     *("", "  ", "words", "more words", "# title", "## ", "---", "===", "***", "- item", "* other"),
     *("1. first", "   continued", "    indented", "\tindented", "> quote", ">", "```", "```python"),
     *("~~~~", "   ```sh", "code()", "| a | b |", "|---|:-:|", "| 1 | 2 |", "a | b", "CMD: ls -l"),
-    *("CMD:ls", " CMD: ls", "`````", "日本語", "🙂 \x1b[2J", "\r"),
+    *(
+        "<<<<<<< SEARCH",
+        "=======",
+        ">>>>>>> REPLACE",
+        "CMD:ls",
+        " CMD: ls",
+        "`````",
+        "日本語",
+        "🙂 \x1b[2J",
+        "\r",
+    ),
 )
 texts = st.one_of(
     st.lists(st.sampled_from(LINES), max_size=14).map("\n".join),
@@ -248,3 +258,9 @@ def test_importing_it_loads_nothing_heavy() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_search_and_replace_block_is_shown_as_it_is() -> None:
+    lines = ["<<<<<<< SEARCH", "    return 1", "=======", "    return *2*", ">>>>>>> REPLACE"]
+    text = render("\n".join(["So:", "", "src/b.py", *lines, "Then *more*."]))
+    assert [line for line in text.split("\n") if line] == ["So:", "src/b.py", *lines, "Then more."]

@@ -150,6 +150,23 @@ def test_the_project_can_be_changed(field: Field) -> None:
     assert (field.project / "made").read_text() == "done\n"
 
 
+def test_a_named_pipe_outside_cannot_be_written_to(field: Field) -> None:
+    os.mkfifo(field.outside / "pipe")
+    reader = os.open(field.outside / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert field.run('echo x > "$OUT/pipe"').returncode != 0
+        assert os.read(reader, 10) == b""
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_programs_have_shared_memory_of_their_own(kind: str, tmp_path: Path) -> None:
+    code = "import multiprocessing; multiprocessing.Lock(); open('/dev/shm/brim-test', 'w')"
+    assert Field(kind, tmp_path).run(f'python3 -c "{code}"').returncode == 0
+    assert not Path("/dev/shm/brim-test").exists()
+
+
 def test_programs_have_a_temporary_folder(field: Field) -> None:
     done = field.run('f=$(mktemp) && echo text > "$f" && cat "$f" && echo "$f"')
     text, name = done.stdout.split()
@@ -164,6 +181,16 @@ def test_what_git_runs_later_cannot_be_changed(kind: str, tmp_path: Path) -> Non
     field.run("echo evil > .git/hooks/pre-commit; echo evil >> .git/config; rm -rf .git/hooks")
     assert list((field.project / ".git" / "hooks").iterdir()) == []
     assert (field.project / ".git" / "config").read_text() == "[core]\n"
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_hooks_cannot_be_added(kind: str, tmp_path: Path) -> None:
+    field = Field(kind, tmp_path)
+    (field.project / ".git" / "hooks").rmdir()
+    (field.project / ".git" / "modules").mkdir()
+    field.run("mkdir -p .git/hooks .git/modules/x; echo evil | tee .git/hooks/a .git/modules/x/b")
+    assert list((field.project / ".git" / "hooks").iterdir()) == []
+    assert list((field.project / ".git" / "modules").iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])

@@ -22,8 +22,8 @@ ROLES: Final = ("system", "developer", "user", "assistant", "tool")
 def get_turn(turns: Sequence[Turn], index: int) -> Turn:
     """Return a turn; raise InputError if it does not exist."""
     if not isinstance(index, int) or not 0 <= index < len(turns):
-        last = len(turns) - 1
-        raise InputError(f"Turn {index!r} does not exist. The last turn is {last}.")
+        last = f"The last turn is {len(turns) - 1}." if turns else "There is none yet."
+        raise InputError(f"Turn {index!r} does not exist. {last}")
     return turns[index]
 
 

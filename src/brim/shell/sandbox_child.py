@@ -19,6 +19,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -49,6 +50,7 @@ TERMINAL_INPUT = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX, with which a program can type on the terminal."""
 IP_FAMILIES = (2, 10, 16)
 """IPv4, IPv6 and netlink."""
+SHARED_MEMORY = "/dev/shm"
 LANDLOCK_WRITES = sum(1 << bit for bit in (1, *range(4, 15)))
 LANDLOCK_WRITE_FILE = 1 << 1
 
@@ -56,6 +58,8 @@ LANDLOCK_WRITE_FILE = 1 << 1
 def main() -> NoReturn:
     """Run the command in the sandbox that the argument describes."""
     options = json.loads(sys.argv[1])
+    if options["kind"] == "inside":
+        _enter(_run_inside, options)
     for name in options["unset"]:
         os.environ.pop(name, None)
     for signum in (signal.SIGINT, signal.SIGQUIT):
@@ -64,6 +68,8 @@ def main() -> NoReturn:
     temporary = os.environ["TMPDIR"] = options["temporary"] = tempfile.mkdtemp(prefix="brim-run-")
     redirect = Path(options["project"], ".git", "commondir")  # git reads its settings from there
     had_redirect = redirect.exists()
+    if redirect.parent.is_dir() and not redirect.parent.is_symlink():
+        (redirect.parent / "hooks").mkdir(exist_ok=True)  # a missing folder cannot be protected
     try:
         code = _fork(options, has_mounts=True)
         if code is None:
@@ -168,6 +174,9 @@ def _call(what: str, result: int) -> int:
 
 def _run_bubblewrap(options: Mapping[str, Any]) -> None:
     """Replace this process by bubblewrap."""
+    if landlock_version() >= OLDEST_LANDLOCK:  # a read-only mount does not protect named pipes
+        inside = json.dumps({**options, "kind": "inside"})
+        options = {**options, "command": [sys.executable, "-I", "-S", __file__, inside]}
     program = os.memfd_create("filter", 0)
     os.write(program, build_filter(ip_allowed=True, metadata_allowed=True))
     os.lseek(program, 0, os.SEEK_SET)
@@ -183,6 +192,12 @@ def _run_bubblewrap(options: Mapping[str, Any]) -> None:
     os.execvp("bwrap", [*arguments, "--", *options["command"]])
 
 
+def _run_inside(options: Mapping[str, Any]) -> None:
+    """Replace this process, which bubblewrap has started, by the command."""
+    _restrict_files([options["project"], options["temporary"], SHARED_MEMORY])
+    os.execvp(options["command"][0], options["command"])
+
+
 def _writable(options: Mapping[str, Any]) -> list[str]:
     """Return the folders to mount as writable; `.git` too, because a mount cannot be replaced."""
     git = f"{options['project']}/.git"
@@ -192,7 +207,7 @@ def _writable(options: Mapping[str, Any]) -> list[str]:
 
 def _git_programs(project: str) -> list[str]:
     """Return the files with which git runs programs outside the sandbox later."""
-    names = (".git/config", ".git/hooks", ".envrc")
+    names = (".git/config", ".git/hooks", ".git/modules", ".envrc")
     return [path for name in names if Path(path := f"{project}/{name}").exists()]
 
 
@@ -202,7 +217,8 @@ def _git_programs(project: str) -> list[str]:
 def _run_landlock(options: Mapping[str, Any]) -> None:
     """Replace this process by the command."""
     _call("no_new_privs", LIBC.prctl(38, 1, 0, 0, 0))
-    _restrict_files([options["project"], options["temporary"]])
+    private = [SHARED_MEMORY] if options["has_mounts"] else []
+    _restrict_files([options["project"], options["temporary"], *private])
     for capability in range(41):
         LIBC.prctl(24, capability, 0, 0, 0)
     has_mounts = options["has_mounts"]
@@ -229,6 +245,8 @@ def _isolate(options: Mapping[str, Any]) -> bool:
     results += [LIBC.mount(path, path, None, 0x1000, None) for path in (*writable, *protected)]
     results.append(_set_read_only(b"/", is_read_only=True))
     results += [_set_read_only(path, is_read_only=False) for path in writable]
+    if Path(SHARED_MEMORY).is_dir():
+        results.append(LIBC.mount(b"tmpfs", SHARED_MEMORY.encode(), b"tmpfs", 6, None))
     os.chdir(options["folder"])
     return not any(results)
 
@@ -253,7 +271,8 @@ def _restrict_files(writable: Sequence[str]) -> None:
     attributes = struct.pack(f"Q{len(scopes)}Q", LANDLOCK_WRITES, *scopes)
     ruleset = _call("landlock", LIBC.syscall(444, attributes, len(attributes), 0))
     devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"]
-    devices += [os.ttyname(number) for number in (0, 1, 2) if os.isatty(number)]
+    with suppress(OSError):  # bubblewrap has a /dev of its own, without the name of the terminal
+        devices += [os.ttyname(number) for number in (0, 1, 2) if os.isatty(number)]
     for path in (*writable, *devices):
         if Path(path).exists():
             access = LANDLOCK_WRITES if path in writable else LANDLOCK_WRITE_FILE

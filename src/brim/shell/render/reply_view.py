@@ -31,6 +31,11 @@ CODE_THEME: Final = "ansi_dark"
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^`\n]*)\n?")
 
+EDIT: Final = "SEARCH"
+"""Instead of a fence: a search/replace block, which ends where it says."""
+_EDIT: Final = re.compile(r"<{5,9} ?SEARCH")
+_EDIT_END: Final = re.compile(r">{5,9} ?REPLACE")
+
 
 class ReplyView:
     """The view of one reply; the caller must close it."""
@@ -189,24 +194,28 @@ def split_finished(text: str) -> tuple[list[str], str]:
     """Split a text into its finished blocks and the open rest; joined they are the text.
 
     A block ends before a line that is not indented and follows a blank line, before and after a
-    command, and after a fence. An incomplete last line belongs to the rest.
+    command, and after a fence or a search/replace block. An incomplete last line belongs to the
+    rest.
     """
     blocks: list[str] = []
     block, fence, is_blank = "", "", False
     for line in _LINE.findall(text):
         is_complete = line.endswith("\n")
         mark = _FENCE.fullmatch(line)
-        starts_fence = mark is not None and not fence
+        starts_edit = not fence and _EDIT.match(line) is not None
+        starts_fence = (mark is not None and not fence) or starts_edit
         is_new = (is_blank and not line[:1].isspace()) or line.startswith(COMMAND) or starts_fence
         if is_new and not fence and block:
             blocks.append(block)
             block = ""
         block += line
         is_blank = not line.strip() and not fence
-        if starts_fence and mark:
-            fence = mark[1]
-        elif (fence and mark and mark[1].startswith(fence) and not mark[2].strip()) or (
-            line.startswith(COMMAND) and not fence
+        if starts_fence:
+            fence = mark[1] if mark else EDIT
+        elif (
+            (fence == EDIT and _EDIT_END.match(line))
+            or (fence and mark and mark[1].startswith(fence) and not mark[2].strip())
+            or (line.startswith(COMMAND) and not fence)
         ):
             fence = ""
             if is_complete:
@@ -232,9 +241,11 @@ def render_block(block: str) -> RenderableType:
     text = sanitize(block).rstrip("\n")
     if text.startswith(COMMAND):
         return Text.assemble((COMMAND, "dim"), (text.removeprefix(COMMAND), "bold green"))
-    if (fence := _FENCE.match(text + "\n")) is not None:
-        from rich.syntax import Syntax
+    from rich.syntax import Syntax
 
+    if _EDIT.match(text):
+        return Syntax(text, "text", theme=CODE_THEME, background_color="default")
+    if (fence := _FENCE.match(text + "\n")) is not None:
         lines = text.split("\n")[1:]
         if lines and lines[-1].strip().startswith(fence[1]):
             del lines[-1]
