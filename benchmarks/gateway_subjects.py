@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from benchmarks import environment
 from benchmarks.gateway_processes import Server, free_port, start_server
 from brim.gateway.accounts import create_store
-from brim.gateway.accounts.caps import Cap, project_scope
+from brim.gateway.accounts.caps import Cap
 from brim.gateway.accounts.keys import create_key, hash_secret
 from tests.support.accounts import postgres, valkey
 
@@ -28,6 +28,8 @@ MESSAGES_MODELS = ("claude-sonnet-4-5", "claude-opus-4-6")
 """The first of each has a window too small for a history of 1 MB; the second does not."""
 KEY = f"sk-{secrets.token_hex(32)}"
 """The key of the clients; LiteLLM does not start without a master key."""
+HIGH_CAPS = ("1000000/day", "10000000 requests/minute", "1000000M tokens/minute")
+"""Limits that the benchmark never reaches."""
 OURS = {"PYTHONPATH": str(environment.ROOT)}
 
 
@@ -65,7 +67,7 @@ def brim(upstream: str, name: str = BRIM, store: str = "") -> Iterator[Server]:
 
 @contextmanager
 def brim_with_caps(upstream: str) -> Iterator[list[Server]]:
-    """Run brim with each store, and with a cap for the key and one for its project."""
+    """Run brim with each store; the key has a cap, and limits of requests and tokens per minute."""
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
         stores = {
@@ -83,8 +85,7 @@ async def _add_key(store: str) -> None:
     account_store = create_store(store, Path())
     await account_store.open()
     key, _ = create_key("bench", "benchmarks")
-    await account_store.add_key(key, hash_secret(KEY), [Cap.parse("1000000/day")])
-    await account_store.set_caps(project_scope("benchmarks"), [Cap.parse("1000000/month")])
+    await account_store.add_key(key, hash_secret(KEY), list(map(Cap.parse, HIGH_CAPS)))
     await account_store.close()
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -341,30 +341,25 @@ def test_a_reached_cap_is_reported_before_any_connection() -> None:
         assert say_hi(gateway, secret).status_code == 429
 
 
-def test_a_reservation_is_made_as_sent_only_on_an_open_connection(
+def test_a_gateway_that_stops_between_reserving_and_sending_is_refunded(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reserve, at_once = SqliteAccountStore.reserve, []
+    """Also if the request could be sent immediately, because a connection is open."""
+    is_reserved = threading.Event()
 
-    async def reserving(
-        store: SqliteAccountStore, claim: Reservation, lease: float
-    ) -> Rejection | Admission | None:
-        at_once.append(claim.is_sent)
-        return await reserve(store, claim, lease)
+    async def for_ever(_: SqliteAccountStore, _id: str, _lease: float) -> None:
+        is_reserved.set()
+        await asyncio.get_running_loop().create_future()
 
-    async def work() -> None:
-        async def answer(_: web.Request) -> web.StreamResponse:
-            raw = reply_with_usage(prompt_tokens=PROMPT_TOKENS, completion_tokens=2).raw
-            return web.Response(body=raw, content_type="application/json")
-
-        async with run_scripted(answer) as upstream:
-            with run_gateway(make_priced_config(upstream.url)) as gateway:
-                for _ in range(3):
-                    await asyncio.to_thread(say_hi, gateway, anna)
-
-    monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
-    asyncio.run(work())
-    assert at_once[1:] == [True, True]
+    with gateway_with_upstream() as (gateway, provider):
+        say_hi(gateway, anna)
+        wait_until(ledger)
+        monkeypatch.setattr(SqliteAccountStore, "mark_sent", for_ever)
+        with open_request(gateway, anna):
+            assert is_reserved.wait(LONG)
+            asyncio.run(sweep_later())
+            assert sorted(row.state for row in ledger()) == ["refunded", "settled"]
+            assert len(provider.requests) == 1
 
 
 def test_a_disconnect_before_sending_costs_nothing(
@@ -454,7 +449,7 @@ def test_a_lost_mark_sent_reply_leaves_nothing_presumed(
     unheard, forward = SqliteAccountStore.reserve, SqliteAccountStore.mark_sent
 
     async def reserving(store: SqliteAccountStore, claim: Reservation, lease: float) -> None:
-        with suppress(AccountStoreUnavailableError) if not claim.is_sent else nullcontext():
+        with suppress(AccountStoreUnavailableError):
             await unheard(store, claim, lease)
 
     async def forwarding(store: SqliteAccountStore, id: str, lease: float) -> bool:

@@ -45,6 +45,8 @@ MAX_SETTLEMENTS: Final = 500
 MARKER_FILE: Final = "accounts.required"
 UNLIMITED: Final = Admission(())
 """The answer to a reservation without rate limits."""
+UNCONFIRMED: Final = Admission(())
+"""The answer to a reservation that the store may have or not."""
 
 log = logging.getLogger("brim.gateway")
 
@@ -196,17 +198,18 @@ class AccountService:
     async def reserve(self, reservation: Reservation) -> Admission | None:
         """Reserve the maximum cost of a request. Raise `GatewayError` if a cap has no room.
 
-        Return None if the store is unavailable and the request is sent unrecorded. A reservation
-        that is marked as sent may have reached the store all the same: it is settled, and counts if
-        the store has it.
+        Return None if the store is unavailable and the request is sent unrecorded, or `UNCONFIRMED`
+        in the moment when it becomes unavailable: the request is settled, and counts if the store
+        has its reservation.
         """
+        was_unavailable = self.is_unavailable
         try:
             found = await self.open_store().reserve(reservation, self._lease)
             if isinstance(found, Rejection):
                 found = await self._retry_reserve(reservation, found)
         except AccountStoreError as error:
-            self._check_may_send(error, reservation.id, is_maybe_stored=reservation.is_sent)
-            return UNLIMITED if reservation.is_sent else None
+            self._check_may_send(error, reservation.id, is_maybe_stored=not was_unavailable)
+            return None if was_unavailable else UNCONFIRMED
         if self.is_unavailable:
             self._set_available()
         self._renew_at[reservation.id] = time.monotonic() + self._lease / 3

@@ -7,7 +7,7 @@ import math
 from decimal import Decimal
 from typing import Final, Literal
 
-from brim.gateway.account_service import AccountService
+from brim.gateway.account_service import UNCONFIRMED, AccountService
 from brim.gateway.accounts.caps import MAX_AMOUNT, to_micro_dollars
 from brim.gateway.accounts.keys import Access
 from brim.gateway.accounts.rates import RateUse
@@ -63,19 +63,12 @@ class RequestBilling:
         if TIER_FIELD in request.body and self._access.has_cap_in("dollars"):
             check_tier(request.body)
 
-    async def reserve(self, route: ModelRoute, fitted: FittedRequest, *, is_sent: bool) -> None:
-        """Reserve the maximum cost. Raise `GatewayError` if the request must not be sent.
-
-        `is_sent` marks the reservation as sent in the same call, for a request that can be sent
-        immediately.
-        """
+    async def reserve(self, route: ModelRoute, fitted: FittedRequest) -> None:
+        """Reserve the maximum cost. Raise `GatewayError` if the request must not be sent."""
         allowed = self._accounts.allowed_fields if self.is_capped else None
         charge = compute_max_charge(route, fitted, allowed)
         if charge.is_unpriced and self._access.has_cap_in("dollars"):
             raise _unknown_price_error(route)
-        # A call to an unavailable store may take effect; if it is not marked as sent, the
-        # reservation is released when its lease expires.
-        self._is_sent = is_sent and not self._accounts.is_unavailable
         key = self._access.key
         reservation = Reservation(
             self._record.id,
@@ -86,7 +79,6 @@ class RequestBilling:
             route.upstream.name,
             charge if self._unknown is NO_CHARGE else self._unknown + charge,
             self._access.caps_for(self.user),
-            self._is_sent,
             self.user,
         )
         try:
@@ -98,6 +90,8 @@ class RequestBilling:
         self._current = charge
         if admission is not None:
             self._is_reserved, self.rate_uses = True, admission.uses
+        # The store may not have the reservation, so it cannot be marked as sent.
+        self._is_sent = admission is UNCONFIRMED
 
     async def mark_sent(self) -> None:
         """Record that the upstream gets the request now."""

@@ -258,8 +258,7 @@ class Exchange:
     async def _reserve(self, route: ModelRoute, out: FittedRequest) -> None:
         """Reserve the maximum cost of a request, if its key is billed."""
         if self._billing is not None:
-            connection = route.upstream.api(self._format).connection
-            await self._billing.reserve(route, out, is_sent=connection.has_idle_connection)
+            await self._billing.reserve(route, out)
 
     def _abandon(self, sending: SendState) -> None:
         """Give up on a request; an upstream that got it may charge for it all the same."""

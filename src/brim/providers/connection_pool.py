@@ -92,11 +92,6 @@ class ConnectionPool:
     def belongs_to_running_loop(self) -> bool:
         return self._loop is asyncio.get_running_loop()
 
-    @property
-    def has_idle(self) -> bool:
-        """Whether the next request will probably find an open connection."""
-        return any(connection.is_open for connection in self._idle)
-
     async def request(
         self, head: bytes, body: bytes | None, state: SendState, *, is_bodiless: bool = False
     ) -> Response:

@@ -177,11 +177,6 @@ class Transport:
                 raise
             raise self._connection_error(error) from error
 
-    @property
-    def has_idle_connection(self) -> bool:
-        """Whether the next request can probably be sent without connecting first."""
-        return self._pool is not None and self._pool.has_idle
-
     async def stream(
         self, path: str, body: RequestBody, observer: SendObserver | None = None
     ) -> Events:

@@ -252,16 +252,11 @@ class Steps(RuleBasedStateMachine):
         view=views,
         cost=amounts,
         which=some.sets(some.integers(0, 3)),
-        is_sent=some.booleans(),
         is_over=rarely,
     )
-    def reserve(
-        self, id: str, view: int, cost: int, which: set[int], is_sent: bool, is_over: bool
-    ) -> None:
+    def reserve(self, id: str, view: int, cost: int, which: set[int], is_over: bool) -> None:
         caps = [self.caps[index] for index in sorted(which)]
-        reservation = make_reservation(
-            self.name(id), cost, *caps, tokens=cost * 9, key=self.key, is_sent=is_sent
-        )
+        reservation = make_reservation(self.name(id), cost, *caps, tokens=cost * 9, key=self.key)
         found = self.runner.run(self.both[view].reserve(reservation, OVER if is_over else LONG))
         assert found == self.model.reserve(reservation, is_over=is_over)
 

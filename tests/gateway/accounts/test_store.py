@@ -253,31 +253,6 @@ async def test_a_second_reservation_of_a_sent_request_is_never_released(
     assert await read_counter(store) == (3, 0)
 
 
-async def test_a_reservation_made_as_sent_is_never_released(
-    store: AccountStore,
-) -> None:
-    assert await store.reserve(make_reservation("r", 6, TEN, is_sent=True), OVER) is None
-    await store.reserve(make_reservation("s", 3, TEN), LONG)
-    assert await store.reserve(make_reservation("s", 4, TEN, is_sent=True), LONG) is None
-    await store.reserve(make_reservation("s", 2, TEN), OVER)
-    await store.sweep()
-    rows = await read_rows(store)
-    assert {id: (row.state, row.charge) for id, row in rows.items()} == {
-        "r": ("presumed", make_charge(6)),
-        "s": ("presumed", make_charge(2)),
-    }
-    assert await read_counter(store) == (8, 0)
-
-
-async def test_a_rejected_reservation_is_not_marked_as_sent(store: AccountStore) -> None:
-    await store.reserve(make_reservation("r", 6, TEN), LONG)
-    full = CapReached(OWN, Cap(10), 0, 0, None)
-    assert await store.reserve(make_reservation("r", 11, TEN, is_sent=True), LONG) == full
-    await store.reserve(make_reservation("r", 6, TEN), OVER)
-    await store.sweep()
-    assert (await read_rows(store))["r"].state == "refunded"
-
-
 async def test_a_second_reservation_is_released_if_nothing_was_sent(store: AccountStore) -> None:
     await store.reserve(make_reservation("r", 6, TEN), LONG)
     await store.reserve(make_reservation("r", 6, TEN), OVER)

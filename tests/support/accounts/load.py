@@ -140,14 +140,13 @@ class _Spender:
     async def spend(self, id: str, caps: tuple[tuple[str, Cap], ...]) -> None:
         worst = self._chance.randint(50, 100)
         lease = self._orders.lease
-        is_sent = self._chance.random() < 0.5
-        reservation = make_reservation(id, worst, *caps, is_sent=is_sent)
+        reservation = make_reservation(id, worst, *caps)
         refused = await self._patiently(lambda: self._store.reserve(reservation, lease))
         if refused is not None:
             self._note("full" if isinstance(refused, CapReached) else "unknown", id, worst)
             return
         self._note("reserved", id, worst)
-        if not (is_sent or await self._patiently(lambda: self._store.mark_sent(id, lease))):
+        if not await self._patiently(lambda: self._store.mark_sent(id, lease)):
             return
         came_to = self._chance.randint(worst * 6 // 10, worst)
         self._note("sent", id, came_to)

@@ -34,12 +34,11 @@ def make_reservation(
     key: ApiKey = KEY,
     model: str = "gpt",
     upstream: str = "main",
-    is_sent: bool = False,
     user: str = "",
 ) -> Reservation:
     worst = make_charge(cost, tokens)
     names = (key.id, key.name, key.project, model, upstream)
-    return Reservation(id, *names, worst, caps, is_sent, user)
+    return Reservation(id, *names, worst, caps, user)
 
 
 def make_settlement(id: str, cost: int, tokens: int = 0) -> Settlement:

@@ -5,11 +5,10 @@
        │           └─ lease expires: charged in full, the row is *presumed*
        └─ lease expires: released, the row is *refunded*
 
-A request that can be sent immediately is reserved and marked as sent in one step. Two steps are
-needed if a connection must be opened first, or if the store was unavailable: a reservation that the
-store made without being able to confirm it is then released. Every step may be repeated, and a late
-settlement counts once. A request that was sent may have been charged, so a second reservation with
-its id, for a fallback, counts as sent from the beginning.
+A request is marked as sent immediately before it is written to the connection, so one that is not
+written, because its gateway was killed or the store's answer was lost, costs nothing. Every step
+may be repeated, and a late settlement counts once. A request that was sent may have been charged,
+so a second reservation with its id, for a fallback, counts as sent from the beginning.
 """
 
 from __future__ import annotations
@@ -99,8 +98,6 @@ class Reservation(NamedTuple):
     caps: tuple[tuple[str, Cap], ...] = ()
     """The caps to check, each with its scope: of the key, its end user or its project, or of all
     keys. Either all of them have room, or nothing is reserved."""
-    is_sent: bool = False
-    """Whether the request is sent as soon as it is reserved, without a call to `mark_sent`."""
     user: str = ""
     """The end user on whose behalf the client sends the request; empty if it names none."""
 
@@ -219,7 +216,7 @@ def clean_reservation(reservation: Reservation) -> Reservation:
 
     Raise `InputError` if a cap does not belong to its key, project or to all.
     """
-    id, key, key_name, project, model, upstream, max_charge, caps, is_sent, user = reservation
+    id, key, key_name, project, model, upstream, max_charge, caps, user = reservation
     own = reservation.scopes
     for scope, _ in caps:
         if scope not in own:
@@ -238,7 +235,6 @@ def clean_reservation(reservation: Reservation) -> Reservation:
         clean_text(upstream)[:MAX_NAME_LENGTH],
         charge,
         tuple((clean_text(scope), cap) for scope, cap in caps),
-        is_sent,
         clean_text(user),
     )
 

@@ -89,11 +89,6 @@ _ADD_AUDIT_ENTRY: Final = (
 _RESERVATION: Final = "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)::brim.reservation"
 _CAPS: Final = "$14, $15, $16, $17, $18, $19, $20"
 _RESERVE: Final = f"SELECT * FROM brim.reserve({_RESERVATION}, {_CAPS}, $21)"
-# In one transaction; the second call sets the lease.
-_RESERVE_AS_SENT: Final = (
-    "SELECT r.*, r.rejection IS NULL AND brim.mark_sent($1, $21) AS is_sent "
-    f"FROM brim.reserve({_RESERVATION}, {_CAPS}, 60) AS r"
-)
 _COUNTERS: Final = (
     "SELECT c.scope, c.unit, c.period, c.spent, c.reserved "
     "FROM brim.counters c, (SELECT brim.clock() AS now) AS t "
@@ -192,9 +187,8 @@ class PostgresAccountStore:
         kept = clean_reservation(reservation)
         caps, rates = _split_caps(kept)
         values = (kept.id, *kept.names, *kept.max_charge.figures, *_cap_columns(caps))
-        step = _RESERVE_AS_SENT if reservation.is_sent else _RESERVE
         while True:
-            row = await self._pool.fetch_row(step, *values, *_rate_columns(rates), lease)
+            row = await self._pool.fetch_row(_RESERVE, *values, *_rate_columns(rates), lease)
             assert row is not None
             # Each in its own transaction, because it waits for counters that others have locked.
             if row["rejection"] == "missing_counters":

@@ -268,7 +268,6 @@ def _dump_charge(charge: Charge) -> str:
 def _reservation_arguments(reservation: Reservation, lease: float) -> Iterator[str]:
     yield reservation.id
     yield str(lease)
-    yield "sent" if reservation.is_sent else "reserved"
     yield reservation.key
     yield _dump_charge(reservation.max_charge)
     yield _dump_list(reservation.names)

@@ -335,13 +335,13 @@ def _insert_lease(
     expires: float,
     now: float,
 ) -> None:
-    max_charge, sent = reservation.max_charge, reservation.is_sent
+    max_charge, sent = reservation.max_charge, 0
     day = current_periods(now)["day"]
     if before is not None:
         _update_counters(base, before.scopes, before.day, 0, 0, -before.cost, -before.tokens)
         rates.change(base, before.scopes, int(before.time), -1, -before.tokens)
         # The first upstream got the request and may charge for it, even if a second one answers.
-        sent = sent or bool(before.sent)
+        sent = before.sent
     cost, tokens = max_charge.micro_dollars, max_charge.tokens
     _update_counters(base, reservation.scopes, day, 0, 0, cost, tokens)
     if scopes := reservation.rate_scopes:

@@ -1,8 +1,8 @@
 -- hash of a secret
 
 local secret = redis.call('HGET', at('secrets'), ARGV[1])
-local id, ends = (secret or ''):match('^(%S+) ?(%S*)$')
-if ends and ends ~= '' and tonumber(ends) <= now then return false end
+local ends, id = parse_secret(secret or '')
+if ends and ends <= now then return false end
 local key = id and redis.call('HGET', at('keys'), id)
 if not key or redis.call('HEXISTS', at('revoked'), id) == 1 then return false end
 

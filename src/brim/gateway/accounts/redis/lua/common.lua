@@ -33,6 +33,12 @@ local function at(name)
   return KEYS[1] .. ':' .. name
 end
 
+-- Returns when a secret ends, and the id of its key.
+local function parse_secret(text)
+  local ends, id = text:match('^(%S+) (.*)$')
+  return ends == 'inf' and math.huge or tonumber(ends), id
+end
+
 local PERIODS = { 'day', 'week', 'month', 'total' }
 
 -- Days, weeks and months of UTC

@@ -5,14 +5,13 @@ local key = redis.call('HGET', at('keys'), id)
 if not key or redis.call('HEXISTS', at('revoked'), id) == 1 then return false end
 local secrets = redis.call('HGETALL', at('secrets'))
 for index = 1, #secrets, 2 do
-  local owner, ends = secrets[index + 1]:match('^(%S+) ?(%S*)$')
-  ends = tonumber(ends) or math.huge
+  local ends, owner = parse_secret(secrets[index + 1])
   if ends <= now then
     redis.call('HDEL', at('secrets'), secrets[index])
   elseif owner == id and secrets[index] ~= hash then
     ends = math.min(ends, now + tonumber(overlap))
-    redis.call('HSET', at('secrets'), secrets[index], string.format('%s %.6f', id, ends))
+    redis.call('HSET', at('secrets'), secrets[index], string.format('%.6f %s', ends, id))
   end
 end
-redis.call('HSET', at('secrets'), hash, id)
+redis.call('HSET', at('secrets'), hash, 'inf ' .. id)
 return { id, key, redis.call('HGET', at('rules'), id) }
