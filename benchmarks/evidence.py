@@ -31,7 +31,7 @@ WINDOWS = (4_096, 8_192, 16_384)
 REPLY = 500
 SHARE = 0.05
 """The part of the limit for the passages of a search."""
-POLICIES: tuple[brim.PolicyName, ...] = ("steady", "sliding")
+POLICIES: tuple[brim.PolicyName, ...] = ("steady", "sliding", "recall")
 DIALOGUES = 4
 TURNS = 500
 FACTS = 40

@@ -25,6 +25,7 @@ POLICIES: Policies = {
     "rolling": ("rolling", None),
     "steady": ("steady", None),
     "thrift": ("thrift", None),
+    "recall": ("recall", None),
     HIGH_MARK: ("steady", 0.95),
 }
 

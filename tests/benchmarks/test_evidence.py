@@ -26,6 +26,11 @@ def test_a_search_finds_what_a_small_window_does_not_hold() -> None:
     assert row["in the prompt %"] < 20 < 80 < row["with search %"]  # type: ignore[operator]
 
 
+def test_the_policy_recall_keeps_the_evidence_for_a_question() -> None:
+    row = evidence.measure([evidence.generate(evidence.HELD, 0)], 4_096, "recall")
+    assert row["in the prompt %"] > 60  # type: ignore[operator]
+
+
 def test_dialogues_in_locomo_format_are_read_in_order(tmp_path: Path) -> None:
     def say(name: str, speaker: str, text: str) -> dict[str, str]:
         return {"dia_id": name, "speaker": speaker, "text": text}

@@ -219,7 +219,7 @@ def test_an_invalid_upstream_is_reported_with_its_flag() -> None:
         ),
         (
             'context.policy = "roling"',
-            "1: context.policy must be one of steady, thrift, rolling, sliding, "
+            "1: context.policy must be one of steady, thrift, rolling, sliding, recall, "
             'not "roling"; did you mean rolling?',
         ),
         (
@@ -244,7 +244,10 @@ def test_an_invalid_upstream_is_reported_with_its_flag() -> None:
         ("models.f.model = ' '", '1: models.f.model must be a string, not " "'),
         ("models.f.short_view = 1", "1: models.f.short_view must be true or false, not 1"),
         ("context = 3", "1: context must be a table, not a single value"),
-        ("[context.policy]", "1: context.policy must be one of steady, thrift, rolling, sliding, "),
+        (
+            "[context.policy]",
+            "1: context.policy must be one of steady, thrift, rolling, sliding, recall, ",
+        ),
         ("[models]\nmodel = 'x'", "2: models.model must be a table of its own, [models.NAME], "),
         ("mcp.a.args = 'x'", '1: mcp.a.args must be a list of strings, not "x"'),
         ("[mcp.a]\nargs = []", "2: mcp.a needs a command or a url"),
@@ -262,7 +265,7 @@ def test_an_invalid_upstream_is_reported_with_its_flag() -> None:
         ("upstreams.a.format = 3", "1: upstreams.a.format must be one or more of openai, anthro"),
         (
             "upstreams.a.policy = 'of'",
-            "1: upstreams.a.policy must be one of steady, thrift, rolling, sliding, off, "
+            "1: upstreams.a.policy must be one of steady, thrift, rolling, sliding, recall, off, "
             'not "of"; did you mean off?',
         ),
         ("gateway.policy = 'off'", "1: gateway.policy must be one of steady, thrift, rolling, sl"),

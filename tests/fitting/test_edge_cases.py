@@ -15,7 +15,7 @@ from tests.support.histories import pairs_are_whole
 from tests.support.strategies import Raw, history, text
 
 MODEL = "gpt-4o"
-POLICIES = ("steady", "thrift", "rolling", "sliding")
+POLICIES = ("steady", "thrift", "rolling", "sliding", "recall")
 
 
 def fit(

@@ -150,4 +150,4 @@ def histories(draw: st.DrawFn, faults: bool = True, marks: bool = True) -> list[
 
 
 limits = st.one_of(st.integers(0, 60), st.integers(0, 600), st.integers(200, 4_000))
-policies = st.sampled_from(("steady", "thrift", "rolling", "sliding"))
+policies = st.sampled_from(("steady", "thrift", "rolling", "sliding", "recall"))

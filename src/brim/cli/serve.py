@@ -64,7 +64,7 @@ def _price(
 @click.option(
     "--policy",
     metavar="NAME",
-    help="Fitting policy: steady, thrift, rolling or sliding.  [default: steady]",
+    help="Fitting policy: steady, thrift, rolling, sliding or recall.  [default: steady]",
 )
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from brim.fitting.clip import TextLines
 from brim.fitting.history import (
@@ -21,6 +21,7 @@ from brim.fitting.history import (
     unit_range,
 )
 from brim.fitting.plan import ChangedMessage, DroppedRun, Outcome
+from brim.fitting.search import find_names, read_texts
 from brim.fitting.trim import (
     NAMED_TASKS,
     TASK_NAME_LENGTHS,
@@ -29,8 +30,10 @@ from brim.fitting.trim import (
     UnitRun,
 )
 from brim.messages import Message
-from brim.wire.notes import Note, gap_note, name_tasks
+from brim.wire.notes import Note, brief_gap_note, gap_note, name_tasks, range_note
 
+NAME_TOKENS: Final = 30
+"""The most tokens that the names in a note take."""
 _KEPT = b"\x01"
 _NoteRole: TypeAlias = Literal["user", "assistant", "paragraph"]
 
@@ -40,6 +43,9 @@ class _Gap(NamedTuple):
 
     place: tuple[MessageIndex, _NoteRole] | None
     """Where the note goes and its role; None if there is no place for one."""
+    first: int
+    last: int
+    """The first and the last message that is missing."""
     messages: int
     tokens: int
     tasks: frozenset[UnitIndex]
@@ -51,6 +57,8 @@ class _Gap(NamedTuple):
         """Return both as one, at the place of this gap if it has one."""
         return _Gap(
             self.place or other.place,
+            min(self.first, other.first),
+            max(self.last, other.last),
             self.messages + other.messages,
             self.tokens + other.tokens,
             self.tasks | other.tasks,
@@ -62,7 +70,14 @@ class Draft:
     """What is to be sent of a history up to a point."""
 
     def __init__(
-        self, view: HistoryView, floors: FloorSums, target: int, *, notes: bool = False
+        self,
+        view: HistoryView,
+        floors: FloorSums,
+        target: int,
+        *,
+        notes: bool = False,
+        brief: bool = False,
+        recall_hint: str = "",
     ) -> None:
         self.view = view
         self.history: History = view.history
@@ -74,6 +89,8 @@ class Draft:
         self.notes: list[Note] = []
         self.optional_notes = notes
         """Whether gaps get a note even if no rule requires one."""
+        self._brief = brief
+        self._recall_hint = recall_hint
         self._summary = ""
         self.required = self._required_at_trim = view.required_units()
         """The units that are never dropped."""
@@ -357,7 +374,7 @@ class Draft:
                 gap = gaps.pop().merge(gap)
             if gap.place or (may_merge and gap.tasks):
                 gaps.append(gap)
-        texts = [gap_note(gap.messages, gap.tokens, self._name_tasks(gap)) for gap in gaps]
+        texts = list(map(self._write_gap_note, gaps))
         if texts and not since and self._summary:
             texts[0] += f"\n{self._summary}"
         return [
@@ -366,12 +383,32 @@ class Draft:
             if gap.place
         ]
 
+    def _write_gap_note(self, gap: _Gap) -> str:
+        if self._brief:
+            return brief_gap_note(gap.messages)
+        tasks = self._name_tasks(gap)
+        if not self._recall_hint or not self.optional_notes:
+            return gap_note(gap.messages, gap.tokens, tasks)
+        names = self._find_names(gap)
+        return range_note(gap.first, gap.last, gap.tokens, tasks, names, self._recall_hint)
+
+    def _find_names(self, gap: _Gap) -> list[str]:
+        """Return the most distinctive names in what is missing at a gap."""
+        messages, count = self.history.messages, self.history.counter.text
+        missing = (m for m in messages[gap.first : gap.last + 1] if m.role != "system")
+        found = find_names(text for message in missing for text in read_texts(message))
+        while found and count(", ".join(found)) > NAME_TOKENS:
+            found.pop()
+        return found
+
     def _measure_gap(self, start: UnitIndex, stop: UnitIndex) -> _Gap:
         first, last = self._span(start, stop)
         tasks = self.history.task_units
         covered = tasks[max(0, bisect_right(tasks, start) - 1) : bisect_left(tasks, stop)]
         return _Gap(
             self._find_note_place(start, stop),
+            first,
+            last - 1,
             self.history.count_turns(first, last),
             self.history.tokens_between(first, last),
             frozenset(task for task in covered if task < self._task_start),

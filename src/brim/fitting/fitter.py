@@ -215,7 +215,7 @@ class ParsedBody(NamedTuple):
         """Set the summary: in the note at the gap, or in the system text if there are no notes."""
         planner = self.planner
         self.conversation.summary = text
-        if self.fitter.policy.notes:
+        if self.fitter.policy.has_summary_note:
             planner.summary = text
             return
         room, block = self.fitter.summary_room, self._summary_block
@@ -226,7 +226,9 @@ class ParsedBody(NamedTuple):
     def _summary_block(self) -> str:
         """The summary as a part of the system text; empty if it is not there."""
         text = self.conversation.summary
-        return f"{SUMMARY_HEADING}\n{text}" if text and not self.fitter.policy.notes else ""
+        return (
+            f"{SUMMARY_HEADING}\n{text}" if text and not self.fitter.policy.has_summary_note else ""
+        )
 
     def plan_cleared(self) -> Plan | None:
         """Return a plan that sends everything, because the provider clears enough of it."""

@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple, NewType, TypeAlias, cast
 
 from brim.fitting.clip import ClipCache, reports_error
+from brim.fitting.search import MessageSearch
 from brim.messages import Message
 from brim.tokens import Counter
 from brim.wire.notes import MASK, is_marked
@@ -205,6 +206,18 @@ class History(CountedMessages):
     @cached_property
     def clip_cache(self) -> ClipCache:
         return ClipCache(self.counter.text)
+
+    @cached_property
+    def _search(self) -> MessageSearch:
+        return MessageSearch()
+
+    def score_messages(self, query: str, stop: int) -> dict[int, float]:
+        """Return how well the messages before `stop` match a query; those that do not are absent.
+
+        Each message is read once.
+        """
+        self._search.extend(self.messages)
+        return self._search.score(query, stop)
 
     @property
     def end(self) -> RequestPoint:

@@ -45,6 +45,7 @@ class Planner:
         mask: str | None = None,
         system_tokens: int = 0,
         summary_room: int = 0,
+        recall_hint: str = "",
     ) -> None:
         self.counter = counter
         self.budget = budget.with_margin(counter.tool_margin(tools, budget.room))
@@ -59,6 +60,8 @@ class Planner:
         self._system_tokens = system_tokens
         self.summary_room = summary_room
         """Tokens that a trim leaves free for a summary."""
+        self._recall_hint = recall_hint
+        """What notes say about how to read what they stand for; empty if it is impossible."""
         self.foreign_bytes = 0
         """Bytes of text in other scripts outside of the messages."""
         self._summary = ""
@@ -310,7 +313,7 @@ class Planner:
     def _start_replay(self) -> Replay:
         assert self.policy.share is not None
         if self._replay is None:
-            note = count_gap_note(self.counter) + self._note_room
+            note = count_gap_note(self.counter, self._recall_hint) + self._note_room
             share = self.policy.share
             self._replay = Replay(self._view(), self._floors, self._sizes, share, note)
         return self._replay
@@ -344,7 +347,7 @@ class Planner:
             return self._run(view, self._cap(view.limit))
         mark = compute_low_water_mark(view, self.policy.share)
         target = max(0, mark - self.summary_room)
-        note = count_gap_note(self.counter)
+        note = count_gap_note(self.counter, self._recall_hint)
         trim = decide_trim(view, self._floors.of(view), self._sizes, target, note)
         return self._run(view, mark, trim)
 
@@ -354,7 +357,12 @@ class Planner:
     def _run(self, view: HistoryView, target: int, trim: Trim | None = None) -> Draft:
         """Return a draft after the policy's passes, the first of which carries out `trim`."""
         target = max(0, target - self.summary_room)
-        draft = Draft(view, self._floors.of(view), target, notes=self.policy.notes)
+        policy = self.policy
+        floors = self._floors.of(view)
+        hint = self._recall_hint
+        draft = Draft(
+            view, floors, target, notes=policy.notes, brief=policy.brief_notes, recall_hint=hint
+        )
         passes: tuple[Pass, ...] = self.policy.passes
         if trim is not None:
             passes = (partial(drop_trimmed, trim=trim), *passes)
@@ -366,7 +374,7 @@ class Planner:
 
     def _add_summary(self, draft: Draft) -> None:
         """Add the summary to the note at a gap, if there is a note and room for it."""
-        if self.summary_room and draft.optional_notes:
+        if self.policy.has_summary_note and self.summary_room and draft.optional_notes:
             draft.set_summary(self._summary)
             if draft.tokens > draft.view.limit:
                 draft.set_summary("")

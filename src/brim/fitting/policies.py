@@ -11,10 +11,11 @@ from brim.errors import InputError
 from brim.fitting import passes
 from brim.fitting.history import History
 from brim.fitting.passes import Pass
+from brim.fitting.retrieval import keep_matching
 from brim.fitting.trim import Floor, Share
 from brim.wire.notes import MASK, fill_mask
 
-PolicyName = Literal["steady", "thrift", "rolling", "sliding"]
+PolicyName = Literal["steady", "thrift", "rolling", "sliding", "recall"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,19 @@ class Policy:
     """Passes that are applied even if everything fits."""
     notes: bool = False
     """Whether gaps get a note even if no rule requires one."""
+    brief_notes: bool = False
+    """Whether a note tells only the number of messages, because there are many gaps."""
     max_turns: int | None = None
     token_budget: int | None = None
     low_water_mark: float | None = None
     """The caller's own share of a limit, which `share` returns."""
     rolling: RollingSettings | None = None
     """The numbers of `rolling`; None for other policies."""
+
+    @property
+    def has_summary_note(self) -> bool:
+        """Whether a summary is in the note at the gap; otherwise it is in the system text."""
+        return self.notes and not self.brief_notes
 
     @property
     def identity(self) -> Hashable:
@@ -189,10 +197,18 @@ SLIDING = Policy(
     no_thinking_floor,
 )
 
+RECALL = replace(
+    SLIDING,
+    name="recall",
+    passes=(passes.drop_thinking, keep_matching, *SLIDING.passes),
+    notes=True,
+    brief_notes=True,
+)
+
 OFF = Policy("off", (), unchanged_floor)
 """Trims nothing: a conversation that does not fit is an error."""
 
-POLICIES = {policy.name: policy for policy in (STEADY, THRIFT, ROLLING, SLIDING)}
+POLICIES = {policy.name: policy for policy in (STEADY, THRIFT, ROLLING, SLIDING, RECALL)}
 
 
 def resolve_policy(
@@ -229,7 +245,7 @@ def resolve_policy(
     if (max_turns is not None or token_budget is not None) and policy.share is not None:
         raise InputError(
             f"max_turns and token_budget do not work with {policy.name}. "
-            "Use the policy sliding or rolling."
+            "Use the policy sliding, rolling or recall."
         )
     return replace(
         policy,

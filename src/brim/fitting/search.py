@@ -1,6 +1,6 @@
 """Search: the passages of texts that match a query best, by BM25.
 
-Texts are split into passages and words once; a query is one scan over them. A word counts the more,
+A query is a search for each of its terms in the text of all passages. A word counts the more,
 the fewer passages contain it; one that is in more than a quarter of them is ignored. Identifiers
 and paths are terms, and so are their parts. English endings are ignored. In scripts that do not
 separate words, the terms are sequences of two or three characters.
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import accumulate, groupby
 from math import log
-from sys import intern
 from typing import Final, NamedTuple
 from unicodedata import category, normalize
 
@@ -33,8 +33,10 @@ _MAX_PARTS: Final = 32
 """A longer sequence of parts is not an identifier or a path."""
 _MAX_MISSES: Final = 8
 """The search ends after this number of passages that are larger than the room left."""
-_FREQUENT: Final = 4
-"""A term found in more than one of this number of passages is ignored."""
+_FREQUENT: Final = 0.25
+"""A term found in more than this share of the passages is ignored."""
+_FREQUENT_IN_TURNS: Final = 0.75
+"""The same for turns: half of them may begin with the name of their speaker."""
 _FEW: Final = 2
 """A term found in at most this number of passages is never ignored."""
 _SATURATION, _LENGTH_WEIGHT = 1.2, 0.75
@@ -52,8 +54,20 @@ _IDEOGRAPHS: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U0002
 _UNSEPARATED: Final = re.compile(f"[{_SYLLABLES}]+|[{_IDEOGRAPHS}]+")
 _SYLLABLE: Final = re.compile(f"[{_SYLLABLES}]")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_ENDINGS: Final = ("ies", "ied", "ing", "ed", "es", "s", "e", "y")
+_ENDINGS: Final = (
+    *("ions", "ings", "ers", "ors", "ion", "ing", "ies", "ied"),
+    *("er", "or", "ed", "es", "ly", "s", "e", "y"),
+)
+"""The longest come first."""
 _SHORTEST_STEM: Final = 3
+_SEPARATOR: Final = "\0"
+_STOP_WORDS: Final = re.compile(
+    "a|about|am|an|and|are|as|at|be|been|but|by|can|could|did|do|does|for|from|had|has|have|he|her|"
+    "his|how|i|if|in|into|is|it|its|me|my|no|not|of|on|or|our|she|should|so|than|that|the|their|"
+    "them|then|there|these|they|this|those|to|us|was|we|were|what|when|where|which|who|whom|whose|"
+    "why|will|with|would|you|your"
+)
+"""English words that are never looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,39 +91,6 @@ class Source(NamedTuple):
     visible: str = ""
 
 
-class _Piece(NamedTuple):
-    """A part of a text."""
-
-    text: str
-    words: tuple[str, ...]
-    """The words of the text, as they are compared."""
-
-
-class _SplitCache:
-    """The parts of the texts that were searched before: a session searches its history again."""
-
-    _CAPACITY: Final = 8_000_000
-    """Characters of all texts."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[tuple[str, int], tuple[_Piece, ...]] = {}
-        self._chars = 0
-
-    def split(self, text: str, chars: int) -> tuple[_Piece, ...]:
-        pieces = self._pieces.get((text, chars))
-        if pieces is None:
-            if self._chars > self._CAPACITY:
-                self._pieces, self._chars = {}, 0
-            parts = split_text(text, chars)
-            pieces = tuple(_Piece(part, tuple(map(intern, fold(part).split()))) for part in parts)
-            self._pieces[text, chars] = pieces
-            self._chars += len(text)
-        return pieces
-
-
-_cache: Final = _SplitCache()
-
-
 class _WordChars(dict[int, str]):
     """Maps a character that is not part of a word to a space.
 
@@ -127,11 +108,28 @@ class _WordChars(dict[int, str]):
 
 
 _word_chars: Final = _WordChars()
+_separated_word_chars: Final = _WordChars({ord(_SEPARATOR): _SEPARATOR})
 
 
 def fold(text: str) -> str:
     """Return a text in lower case, with spaces in place of everything between words."""
     return normalize("NFKC", text).casefold().translate(_word_chars)
+
+
+def _fold_all(texts: Iterable[str]) -> Iterator[str]:
+    """Fold texts, those in ASCII together, which is faster."""
+    for is_ascii, group in groupby(texts, str.isascii):
+        if is_ascii:
+            yield from _fold_ascii(list(group))
+        else:
+            yield from map(fold, group)
+
+
+def _fold_ascii(texts: Sequence[str]) -> Iterable[str]:
+    joined = _SEPARATOR.join(texts)
+    if joined.count(_SEPARATOR) >= len(texts):
+        return map(fold, texts)
+    return joined.lower().translate(_separated_word_chars).split(_SEPARATOR)
 
 
 def read_texts(message: Message) -> Iterator[str]:
@@ -170,26 +168,28 @@ def search_texts(
     They are in the order of the sources. Of equal passages, the last is returned.
     """
     found = [
-        (source, piece)
+        (source, text)
         for source in sources
-        for piece in _cache.split(source.text, chars)
-        if not (source.visible and piece.text in source.visible)
+        for text in split_text(source.text, chars)
+        if not (source.visible and text in source.visible)
     ]
-    scores = _score([piece for _, piece in found], find_terms(query))
+    index = PassageIndex()
+    index.extend([text for _, text in found])
+    scores = index.score(query)
     best = sorted(scores, key=lambda place: (scores[place], place), reverse=True)
     chosen: dict[int, Passage] = {}
     seen: set[str] = set()
     misses = 0
     for place in best:
-        source, piece = found[place]
-        if piece.text in seen:
+        source, text = found[place]
+        if text in seen:
             continue
-        seen.add(piece.text)
-        if (size := count(piece.text)) > tokens:
+        seen.add(text)
+        if (size := count(text)) > tokens:
             if (misses := misses + 1) == _MAX_MISSES:
                 break
             continue
-        chosen[place] = Passage(source.message, source.role, piece.text, size)
+        chosen[place] = Passage(source.message, source.role, text, size)
         tokens -= size
     return [chosen[place] for place in sorted(chosen)]
 
@@ -220,29 +220,41 @@ def _find_end(text: str, start: int, chars: int) -> int:
     return end
 
 
+_NAME: Final = re.compile(
+    r"(?<![.!?]\s)(?<!^)\b[A-Z][a-z]+[a-z]\b|\b\w+[/_.]\w[\w/_.-]*\w|\b(?=\w*\d)[\w-]{4,30}\b",
+    re.MULTILINE,
+)
+"""A capitalized word inside a sentence, a path or identifier, a number."""
+_NAMES, _LONGEST_NAME = 4, 40
+
+
+def find_names(texts: Iterable[str]) -> list[str]:
+    """Return the names that occur most often, at most four; of equal ones the first."""
+    counts: Counter[str] = Counter(name for text in texts for name in _NAME.findall(text))
+    return [name for name, _ in counts.most_common(_NAMES) if len(name) <= _LONGEST_NAME]
+
+
 # Ranking
 
 
 class Term(NamedTuple):
-    """A word in several forms, or a sequence of words."""
+    """What is looked for in a folded text."""
 
-    words: tuple[str, ...]
-    is_phrase: bool = False
+    text: str
+    """A word, or several with spaces between them; it begins with a space."""
+    is_stem: bool = False
+    """Whether an English ending may follow; otherwise a space follows."""
 
-    @property
-    def length(self) -> int:
-        return len(" ".join(self.words)) if self.is_phrase else len(self.words[0])
-
-    def find(self, pieces: Sequence[_Piece], places: Mapping[str, Sequence[int]]) -> dict[int, int]:
-        """Return how often the term is in each piece with it; `places` are those of its words."""
-        found = [places.get(word, ()) for word in dict.fromkeys(self.words)]
-        if not self.is_phrase:
-            return Counter(chain.from_iterable(found))
-        phrase, counts = f" {' '.join(self.words)} ", {}
-        for place in set(found[0]).intersection(*found[1:]):
-            if count := f" {' '.join(pieces[place].words)} ".count(phrase):
-                counts[place] = count
-        return counts
+    def find(self, text: str, start: int) -> int:
+        """Return where the term is in a text from `start` on; -1 if nowhere."""
+        if not self.is_stem:
+            return text.find(f"{self.text} ", start)
+        while (start := text.find(self.text, start)) >= 0:
+            end = start + len(self.text)
+            if text[end] == " " or text[end : text.find(" ", end)] in _ENDINGS:
+                break
+            start = end
+        return start
 
 
 def find_terms(query: str) -> list[Term]:
@@ -251,58 +263,113 @@ def find_terms(query: str) -> list[Term]:
     terms = dict.fromkeys(term for run in _UNSEPARATED.findall(text) for term in _find_grams(run))
     for name in _UNSEPARATED.sub(" ", text).split():
         terms |= dict.fromkeys(_find_name_terms(name))
-    return sorted(terms, key=lambda term: -term.length)[:_MAX_TERMS]
+    return sorted(terms, key=lambda term: -len(term.text))[:_MAX_TERMS]
 
 
 def _find_grams(run: str) -> Iterator[Term]:
     size = 3 if _SYLLABLE.match(run) else 2
     for start in range(max(1, len(run) - size + 1)):
-        yield Term(tuple(run[start : start + size]), is_phrase=True)
+        yield Term(f" {fold(run[start : start + size]).strip()}")
 
 
 def _find_name_terms(name: str) -> Iterator[Term]:
     words = fold(name).split()
     parts = fold(_CAMEL.sub(" ", name)).split()
     if 1 < len(words) <= _MAX_PARTS:
-        yield Term(tuple(words), is_phrase=True)
+        yield Term(f" {fold(name).strip()}")
     elif len(words) == 1 < len(parts):
-        yield Term(tuple(words))
+        yield Term(f" {words[0]}")
     for part in parts:
-        if len(part) > 1 or len(parts) == 1:  # a letter is not worth finding as a part
-            yield Term(_find_forms(part))
+        if (len(part) > 1 or len(parts) == 1) and not _STOP_WORDS.fullmatch(part):
+            yield _find_stem(part)
 
 
-def _find_forms(word: str) -> tuple[str, ...]:
-    """Return the forms that an English word may have, itself included."""
+def _find_stem(word: str) -> Term:
+    """Return the term for all forms that an English word may have, itself included."""
     if not (word.isascii() and word.isalpha() and len(word) >= _SHORTEST_STEM):
-        return (word,)
+        return Term(f" {word}")
     stem = next((word.removesuffix(ending) for ending in _ENDINGS if word.endswith(ending)), word)
-    if len(stem) < _SHORTEST_STEM:
-        stem = word
-    return (stem, *(stem + ending for ending in _ENDINGS))
+    return Term(f" {word if len(stem) < _SHORTEST_STEM else stem}", is_stem=True)
 
 
-def _score(pieces: Sequence[_Piece], terms: Sequence[Term]) -> dict[int, float]:
-    """Return the BM25 score of each piece that contains a term, by its position."""
-    places = _find_places(pieces, {word for term in terms for word in term.words})
-    average = sum(len(piece.words) for piece in pieces) / max(1, len(pieces))
-    most = max(_FEW, len(pieces) // _FREQUENT)
-    scores: dict[int, float] = defaultdict(float)
-    for term in terms:
-        counts = term.find(pieces, places)
-        if len(counts) > most:
-            continue
-        weight = log(1 + (len(pieces) - len(counts) + 0.5) / (len(counts) + 0.5))
-        for place, count in counts.items():
-            length = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(pieces[place].words) / average
-            scores[place] += weight * count * (_SATURATION + 1) / (count + _SATURATION * length)
-    return scores
+class PassageIndex:
+    """Passages to compare with queries; each is folded once, when it is added.
+
+    A query is a search for each of its terms in the text of all passages, which C code does.
+    """
+
+    def __init__(self) -> None:
+        self._folded: list[str] = []
+
+    def extend(self, texts: Sequence[str]) -> None:
+        """Add passages."""
+        self._folded += map(" {} ".format, _fold_all(texts))
+
+    def score(
+        self, query: str, stop: int | None = None, frequent: float = _FREQUENT
+    ) -> dict[int, float]:
+        """Return the BM25 scores of the passages that contain a term, by their positions.
+
+        Only the first `stop` passages are considered, and only terms in at most the share
+        `frequent` of them.
+        """
+        folded = self._folded[:stop]
+        text = "\n".join(folded)
+        starts = list(accumulate((len(part) + 1 for part in folded), initial=0))
+        average = max(1, len(text)) / max(1, len(folded))
+        most = max(_FEW, int(len(folded) * frequent))
+        scores: dict[int, float] = defaultdict(float)
+        for term in find_terms(query):
+            counts = _count_term(term, text, starts, most)
+            if len(counts) > most:
+                continue
+            weight = log(1 + (len(folded) - len(counts) + 0.5) / (len(counts) + 0.5))
+            for place, count in counts.items():
+                length = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(folded[place]) / average
+                scores[place] += weight * count * (_SATURATION + 1) / (count + _SATURATION * length)
+        return scores
 
 
-def _find_places(pieces: Sequence[_Piece], words: set[str]) -> dict[str, list[int]]:
-    """Return for each word the positions of the pieces with it, once for each time it occurs."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, piece in enumerate(pieces):
-        for word in filter(words.__contains__, piece.words):
-            places[word].append(place)
-    return places
+def _count_term(term: Term, text: str, starts: Sequence[int], most: int) -> dict[int, int]:
+    """Return how often a term is in each passage; incomplete if it is in more than `most`."""
+    counts: dict[int, int] = defaultdict(int)
+    place = 0
+    found = term.find(text, 0)
+    while found >= 0 and len(counts) <= most:
+        place = bisect_right(starts, found, place) - 1
+        counts[place] += 1
+        found = term.find(text, found + 1)
+    return counts
+
+
+class MessageSearch:
+    """The messages of a growing history, to compare with queries."""
+
+    def __init__(self) -> None:
+        self._passages = PassageIndex()
+        self._owners: list[int] = []
+        """The message of each passage."""
+        self._seen = 0
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Add the messages that were not added before; system messages are not searched."""
+        texts = []
+        for index in range(self._seen, len(messages)):
+            message = messages[index]
+            if message.role != "system" and not message.skipped:
+                names = "".join(f"{name} " for name in message.extras)
+                for text in read_texts(message):
+                    for part in split_text(text, _PASSAGE):
+                        texts.append(names + part)
+                        self._owners.append(index)
+        self._passages.extend(texts)
+        self._seen = len(messages)
+
+    def score(self, query: str, stop: int) -> dict[int, float]:
+        """Return the best score of a passage of each matching message before `stop`."""
+        scores: dict[int, float] = defaultdict(float)
+        passages = bisect_left(self._owners, stop)
+        for place, score in self._passages.score(query, passages, _FREQUENT_IN_TURNS).items():
+            index = self._owners[place]
+            scores[index] = max(scores[index], score)
+        return scores

@@ -63,6 +63,23 @@ def gap_note(messages: int, tokens: int, tasks: str = "") -> str:
     )
 
 
+def range_note(
+    first: int, last: int, tokens: int, tasks: str, names: Iterable[str], hint: str
+) -> str:
+    """Return the note at a gap that can be read again: which messages, names in them, and how."""
+    listed = f": {', '.join(names)}" if names else ""
+    which = f"message {first}" if first == last else f"messages {first} to {last}"
+    return (
+        f"[brim: {which}{tasks} (about {round_to_two_digits(tokens):,} tokens{listed}) omitted; "
+        f"{hint}]"
+    )
+
+
+def brief_gap_note(messages: int) -> str:
+    """Return the note at one of many gaps."""
+    return f"[brim: {messages:,} {'message' if messages == 1 else 'messages'} omitted]"
+
+
 def remove_copied_note(reply: str) -> str:
     """Return a reply without the note at its beginning, which small models copy from requests."""
     return reply[found.end() :] if (found := _COPIED.match(reply)) else reply

@@ -23,7 +23,7 @@ models = st.sampled_from(("gpt-4o", "claude-sonnet-4-5", "gpt-oss-20b", None))
 shares = st.sampled_from((12, 25, 40, 55, 70, 85, 95, 99))
 """Percentages of the input that may be sent."""
 rounds = st.sampled_from((0, 1, 2, 4, 8, 12, 16))
-policies = st.sampled_from(("steady", "thrift", "rolling", "sliding"))
+policies = st.sampled_from(("steady", "thrift", "rolling", "sliding", "recall"))
 
 
 @st.composite
