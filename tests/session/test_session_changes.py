@@ -27,7 +27,7 @@ from tests.support.sessions import (
 from tests.support.strategies import history
 from tests.support.wire.template_validator import find_violation
 
-POLICIES = ("steady", "thrift", "rolling", "sliding")
+POLICIES = ("steady", "thrift", "rolling", "sliding", "recall")
 
 
 def create_session(policy: PolicyName = "steady", exchanges: int = 20, **settings: Any) -> Session:

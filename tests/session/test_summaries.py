@@ -22,7 +22,7 @@ from brim.session.session import get_driver
 from brim.session.summaries import build_summary_messages, format_transcript
 from tests.support.strategies import Raw, history, text
 
-POLICIES = ("steady", "thrift", "rolling", "sliding")
+POLICIES = ("steady", "thrift", "rolling", "sliding", "recall")
 HEADING = "[earlier conversation summary]"
 SummarizerCall = tuple[str | None, Sequence[Mapping[str, Any]] | None]
 
@@ -74,7 +74,7 @@ def test_the_policy_decides_where_the_summary_is_sent(policy: PolicyName) -> Non
     assert summarizer.calls[0][0] is None
     assert render(sent[-1]).count("NOTES: about parsers.") == 1
     in_system = f"Be brief.\n\n{HEADING}\nNOTES: about parsers."
-    if policy in ("rolling", "sliding"):
+    if policy in ("rolling", "sliding", "recall"):
         assert sent[-1].messages[0]["content"] == in_system
     else:
         assert sent[-1].messages[0]["content"] == "Be brief."

@@ -45,6 +45,7 @@ from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport
 from brim.session.driver import RequestSettings, SessionDriver
 from brim.session.ledger import Category
+from brim.session.recall import MAX_RECALLS, is_recall_forced
 from brim.session.reply_stream import AsyncReplyStream
 from brim.session.session import Session, get_driver
 from brim.session.short_view import ShortView
@@ -154,12 +155,17 @@ class AsyncClient:
         settings = RequestSettings(system, short_view, category, self.endpoint.format, options)
         path = self.endpoint.chat_path
         with self._lock(session):
-            request, answer = await self._deliver(
-                session,
-                settings,
-                lambda request, payment: self.connection.post(path, request, payment),
-            )
-            return self._receive(session, request, answer)  # type: ignore[no-any-return]
+            for _ in range(MAX_RECALLS):
+                request, answer = await self._deliver(
+                    session,
+                    settings,
+                    lambda request, payment: self.connection.post(path, request, payment),
+                )
+                reply: Reply = self._receive(session, request, answer)
+                if not _is_continued(session, reply):
+                    break
+                settings = _without_forced_call(settings)
+            return reply
 
     async def stream(
         self,
@@ -174,6 +180,22 @@ class AsyncClient:
         """Send the next request, and return the server's events with the `reply` at the end."""
         options = {**options, **build_stream_fields(self.endpoint.format, options)}
         settings = RequestSettings(system, short_view, category, self.endpoint.format, options)
+        stream = await self._send_streamed(session, settings)
+        requests = 1
+
+        async def follow() -> AsyncReplyStream[dict[str, object]] | None:
+            nonlocal requests
+            if not _is_continued(session, stream.reply) or requests == MAX_RECALLS:
+                return None
+            requests += 1
+            return await self._send_streamed(session, _without_forced_call(settings))
+
+        stream.follow = follow
+        return stream
+
+    async def _send_streamed(
+        self, session: Session, settings: RequestSettings
+    ) -> AsyncReplyStream[dict[str, object]]:
         with self._lock(session):
             request, events = await self._deliver(session, settings, self._open_stream)
             return self._receive(session, request, events)  # type: ignore[no-any-return]
@@ -399,6 +421,19 @@ class AsyncClient:
     def _save(self, session: Session) -> None:
         calibration = get_driver(session).profile.calibration
         self.profiles.save(session.model or "", calibration)
+
+
+def _is_continued(session: Session, reply: Reply) -> bool:
+    """Return whether the session has answered all calls of a reply itself."""
+    return session.has_open_step and not reply.calls
+
+
+def _without_forced_call(settings: RequestSettings) -> RequestSettings:
+    """Return the settings of the request after a forced call: the model may answer."""
+    options = dict(settings.options)
+    if is_recall_forced(options.get("tool_choice")):
+        del options["tool_choice"]
+    return replace(settings, options=options)
 
 
 class _Payment:

@@ -13,6 +13,7 @@ from brim.fitting.policies import Policy
 from brim.fitting.profile import ModelProfile
 from brim.fitting.summarizer import MAX_SUMMARY_CHARS
 from brim.fitting.trim import TrimRecord
+from brim.session.recall import RECALL_TOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class ComposerState:
     profile: ModelProfile
     policy: Policy
     tools: Sequence[Mapping[str, Any]] | None = None
+    recalls: bool = False
+    """Whether the tool `recall` is offered, if the model's template has tools."""
     summary_chars: int = MAX_SUMMARY_CHARS
     """The maximum length of a summary."""
     summarizes: bool = False
@@ -112,6 +115,17 @@ class ComposerState:
     left: Mapping[str | None, PlannerSnapshot] = field(default_factory=dict)
     """Where the conversation continues with models that it was switched from."""
 
+    @property
+    def offers_recall(self) -> bool:
+        """Whether requests offer the tool `recall`."""
+        return self.recalls and self.profile.rules().tool_role
+
+    @property
+    def offered_tools(self) -> Sequence[Mapping[str, Any]]:
+        """The tools of a request: those of the caller, and brim's own."""
+        own = (RECALL_TOOL,) if self.offers_recall else ()
+        return (*(self.tools or ()), *own)
+
     def restart(self) -> ComposerState:
         """Decide again from all turns, without continuing from the last trim."""
         return replace(self, measurement=None, snapshot=None, covered_trim=None)
@@ -138,8 +152,8 @@ class ComposerState:
 
     @property
     def has_summary_note(self) -> bool:
-        """Whether the summary is in the note at the gap: under policies with a low-water mark."""
-        return self.policy.share is not None
+        """Whether the summary is in the note at the gap."""
+        return self.policy.has_summary_note
 
     @property
     def system_summary(self) -> str | None:

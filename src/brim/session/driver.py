@@ -26,6 +26,7 @@ from brim.session import validation
 from brim.session.composer import Composer
 from brim.session.composer_state import Compaction, ComposerState
 from brim.session.ledger import CallReservation, Category, Ledger, check_category
+from brim.session.recall import RECALL, RecallAnswerer, find_recall_calls
 from brim.session.reply_stream import receive_response
 from brim.session.request_builder import RequestBuilder
 from brim.session.request_log import LoggedRequest, RequestLog
@@ -150,7 +151,7 @@ class SessionDriver:
     def template_features(self) -> frozenset[Feature]:
         """The features of chat templates that the next request uses."""
         prompt: Turn = {"role": self.prompt.role}
-        return find_features((prompt, *self.turns), self.composer.state.tools)
+        return find_features((prompt, *self.turns), self.composer.state.offered_tools)
 
     # Turns
 
@@ -330,7 +331,7 @@ class SessionDriver:
             FORMATS[settings.format or self.format],
             self.profile.rules(),
             self.profile.trial is not None and not self.profile.rules().one_system,
-            self.composer.state.tools,
+            self.composer.state.offered_tools or None,
             self.cache_marks,
             settings.options,
         )
@@ -425,13 +426,28 @@ class SessionDriver:
             if on_reply is not None:
                 on_reply(reply)
 
-        return receive_response(response, record, None if pending is None else pending.plan)
+        plan = None if pending is None else pending.plan
+        return receive_response(response, record, plan, self._hide_recalls)
+
+    def _hide_recalls(self, reply: Reply) -> Reply:
+        """Return a reply without the calls that the session answers itself."""
+        if not self.composer.state.offers_recall:
+            return reply
+        return replace(reply, calls=tuple(call for call in reply.calls if call.name != RECALL))
+
+    @property
+    def has_open_step(self) -> bool:
+        """Whether all calls of the last step have results, so that the model continues."""
+        sent = (turn for turn in reversed(self.turns) if not turn.get(openai_chat.EMPTY_FIELD))
+        last = next(sent, None)
+        return last is not None and last["role"] == "tool" and not self.open_calls
 
     def _record_reply(
         self, reply: Reply, pending: PendingRequest | None, *, is_complete: bool
     ) -> None:
         try:
-            self._append_reply(reply, is_complete=is_complete)
+            plan = None if pending is None else pending.plan
+            self._append_reply(reply, plan, is_complete=is_complete)
         finally:
             if pending is not None:
                 self._pending = None
@@ -439,7 +455,7 @@ class SessionDriver:
                     self.composer.record_report(pending.plan, reply.usage.input)
                 self._record_cost(reply, pending)
 
-    def _append_reply(self, reply: Reply, *, is_complete: bool) -> None:
+    def _append_reply(self, reply: Reply, plan: Plan | None, *, is_complete: bool) -> None:
         message = copy_json(reply.message)
         if isinstance(text := message.get("content"), str):
             message["content"] = remove_copied_note(text)
@@ -449,9 +465,21 @@ class SessionDriver:
             validation.repair_arguments(call)
         if message.get("content") or message.get("tool_calls"):
             self.append(message)
+            if self.composer.state.offers_recall:
+                self._answer_recalls(message, plan)
         else:
             empty = {**message, openai_chat.EMPTY_FIELD: True}
             self._add_turn(empty, openai_chat.read_message(empty, len(self.turns)))
+
+    def _answer_recalls(self, message: Mapping[str, Any], plan: Plan | None) -> None:
+        """Append the results of the calls of `recall` in a reply."""
+        calls = find_recall_calls(message)
+        if calls:
+            plan = plan or self.composer.get_current_plan(self.system_text)
+            answerer = RecallAnswerer(plan, self.count_text)
+            for call in calls:
+                result = {"role": "tool", "tool_call_id": call.id, "content": answerer.answer(call)}
+                self.append(result)
 
     def record_call(
         self, reply: Reply, model: str, category: Category, *, counted: int, price_basis: PriceBasis
@@ -504,6 +532,7 @@ class SessionDriver:
             "settings": {
                 **{name: getattr(profile, name) for name in _SAVED_PROFILE_FIELDS},
                 "tools": copy_json(state.tools),
+                "recall": state.recalls,
                 "format": self.format,
                 "cache_marks": self.cache_marks,
                 "summary_chars": state.summary_chars,

@@ -21,6 +21,7 @@ from brim.fitting.summarizer import SUMMARY_HEADING, compute_summary_room
 from brim.fitting.trim import TrimRecord
 from brim.messages import Message
 from brim.session.composer_state import ComposerState
+from brim.session.recall import RECALL_HINT
 from brim.session.system_prompt import BLOCK_SEPARATOR
 from brim.tokens import Counter
 from brim.tokens.counter import measure_non_latin
@@ -65,9 +66,10 @@ def _create_planner(
         counter,
         budget,
         state.policy if state.is_trimming else OFF,
-        state.tools or (),
+        state.offered_tools,
         pins=state.pins,
         summary_room=summary_room if state.has_summary_note else 0,
+        recall_hint=RECALL_HINT if state.offers_recall else "",
     )
     planner.summary = state.summary or ""
     return planner
@@ -82,7 +84,7 @@ def create_trial(state: ComposerState, system: str, summary_room: int | None = N
 
 def create_like(full: Planner, state: ComposerState, turns: Turns, system: str) -> Planner:
     """Return a planner of other turns, with the counter and budget of the full one."""
-    planner = Planner(full.counter, full.budget, state.policy, state.tools or ())
+    planner = Planner(full.counter, full.budget, state.policy, state.offered_tools)
     _set_system_size(planner, state, system)
     feed(planner, turns)
     return planner
@@ -101,7 +103,7 @@ def set_sizes(planner: Planner, state: ComposerState, system: str) -> None:
 def _set_system_size(planner: Planner, state: ComposerState, system: str) -> None:
     text = Message("system", words=(system,))
     planner.system_tokens = planner.counter.message(text) if system else 0
-    tools = (json.dumps(tool, ensure_ascii=False, default=str) for tool in state.tools or ())
+    tools = (json.dumps(tool, ensure_ascii=False, default=str) for tool in state.offered_tools)
     planner.foreign_bytes = measure_non_latin([Message("system", words=(system, *tools))])
 
 

@@ -9,6 +9,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Awaitable,
     Callable,
     Generator,
     Iterable,
@@ -28,9 +29,11 @@ Chunk = TypeVar("Chunk")
 Chunks = TypeVar("Chunks")
 RecordReply = Callable[[Reply, bool], None]
 """Records a reply; the second argument says whether it is complete."""
+ShowReply = Callable[[Reply], Reply]
+"""Returns a reply as the caller sees it."""
 
 
-def receive_response(response: Any, record: RecordReply, plan: Plan | None) -> Any:
+def receive_response(response: Any, record: RecordReply, plan: Plan | None, show: ShowReply) -> Any:
     """Record a response and return its reply, or return a stream that records it at the end."""
     if not isinstance(response, Iterable | AsyncIterable):
         if hasattr(response, "__aenter__"):
@@ -38,14 +41,14 @@ def receive_response(response: Any, record: RecordReply, plan: Plan | None) -> A
         elif hasattr(response, "__enter__"):
             response = _read_manager(response)
     if isinstance(response, AsyncIterable):
-        return AsyncReplyStream(response, record, plan)
+        return AsyncReplyStream(response, record, plan, show)
     # JSON and response objects are iterable too.
     is_whole = isinstance(response, Mapping | str | bytes) or hasattr(response, "model_dump")
     if isinstance(response, Iterable) and not is_whole:
-        return ReplyStream(response, record, plan)
+        return ReplyStream(response, record, plan, show)
     reply = response if isinstance(response, Reply) else parse_reply(response)
     record(reply, True)
-    return reply
+    return show(reply)
 
 
 def _read_manager(manager: Any) -> Iterator[Any]:
@@ -67,9 +70,12 @@ class ResponseModel(Protocol):
 
 
 class _ReplyStream(Generic[Chunks]):
-    def __init__(self, stream: Chunks, record: RecordReply, plan: Plan | None = None) -> None:
+    def __init__(
+        self, stream: Chunks, record: RecordReply, plan: Plan | None, show: ShowReply
+    ) -> None:
         self._stream = stream
         self._record = record
+        self._show = show
         self.plan = plan
         """The plan of the request; None if it is unknown."""
         self._accumulator = StreamAccumulator()
@@ -85,7 +91,7 @@ class _ReplyStream(Generic[Chunks]):
     @property
     def reply(self) -> Reply:
         """The reply so far."""
-        return self._accumulator.reply()
+        return self._show(self._accumulator.reply())
 
     def _finish(self, *, has_ended: bool) -> None:
         """Record the reply once.
@@ -140,6 +146,9 @@ class ReplyStream(_ReplyStream[Iterable[Chunk]], Generic[Chunk]):
 class AsyncReplyStream(_ReplyStream[AsyncIterable[Chunk]], Generic[Chunk]):
     """A stream for an `async for` loop."""
 
+    follow: Callable[[], Awaitable[AsyncReplyStream[Chunk] | None]] | None = None
+    """Called when a reply is recorded; returns the stream of the next one, if there is one."""
+
     def __aiter__(self) -> AsyncIterator[Chunk]:
         return self._chunks
 
@@ -148,14 +157,23 @@ class AsyncReplyStream(_ReplyStream[AsyncIterable[Chunk]], Generic[Chunk]):
 
     @cached_property
     async def _chunks(self) -> AsyncGenerator[Chunk, None]:
-        has_ended = False
-        try:
-            async for chunk in self._stream:
-                self.added = self._accumulator.add(chunk)
-                yield chunk
-            has_ended = True
-        finally:
-            self._finish(has_ended=has_ended)
+        following: AsyncReplyStream[Chunk] | None = self
+        while following is not None:
+            self._continue_with(following)
+            has_ended = False
+            try:
+                async for chunk in self._stream:
+                    self.added = self._accumulator.add(chunk)
+                    yield chunk
+                has_ended = True
+            finally:
+                self._finish(has_ended=has_ended)
+            following = None if self.follow is None else await self.follow()
+
+    def _continue_with(self, other: AsyncReplyStream[Chunk]) -> None:
+        """Become a stream that has not begun."""
+        self._stream, self._record, self.plan = other._stream, other._record, other.plan
+        self._accumulator, self._is_recorded = other._accumulator, other._is_recorded
 
     async def texts(self) -> AsyncIterator[str]:
         """Yield only the text, piece by piece."""

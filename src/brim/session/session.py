@@ -20,6 +20,7 @@ from brim.session import validation
 from brim.session.composer_state import ComposerState
 from brim.session.driver import RequestSettings, SessionDriver, parse_settings
 from brim.session.ledger import Category, Ledger, SpendingLimits
+from brim.session.recall import check_tool_names
 from brim.session.reply_stream import AsyncReplyStream, Chunk, ReplyStream, ResponseModel
 from brim.session.request_log import RequestLog
 from brim.session.short_view import ShortView
@@ -49,6 +50,7 @@ class SessionSettings(TypedDict, total=False):
     low_water_mark: float | None
     rolling: RollingSettings | None
     tools: Sequence[object] | None
+    recall: bool
     tokenizer: Tokenizer | str | None
     summarize: Summarizer | None
     summary_chars: int
@@ -78,6 +80,7 @@ class Session:
         low_water_mark: float | None = None,
         rolling: RollingSettings | None = None,
         tools: Sequence[object] | None = None,
+        recall: bool = False,
         tokenizer: Tokenizer | str | None = None,
         summarize: Summarizer | None = None,
         summary_chars: int = MAX_SUMMARY_CHARS,
@@ -96,6 +99,8 @@ class Session:
         policy: how a conversation that is too long is trimmed.
         low_water_mark: share of the limit that a trim of `steady` or `thrift` reaches.
         rolling: the numbers of the policy `rolling`.
+        recall: whether requests offer the tool `recall`, with which the model reads what was
+            trimmed. The session answers its calls; `has_open_step` tells when to send again.
         summarize: writes a summary of trimmed turns, of at most `summary_chars` characters.
         format: format of the requests.
         template: name of the template rules, or the text or path of a chat template; by default
@@ -107,7 +112,7 @@ class Session:
         _check_settings(format, summary_chars)
         profile = ModelProfile(model, window, reply, tokenizer, template, price, margin=margin)
         chosen = resolve_policy(policy, low_water_mark=low_water_mark, rolling=rolling)
-        state = ComposerState(profile, chosen, _copy_tools(tools), summary_chars)
+        state = ComposerState(profile, chosen, _copy_tools(tools, recall), recall, summary_chars)
         prompt = SystemPrompt("" if system is None else system)
         self._driver = SessionDriver(state, Ledger(limits), prompt, format, cache_marks)
         self._composer = self._driver.composer
@@ -232,7 +237,8 @@ class Session:
 
     @tools.setter
     def tools(self, tools: Sequence[object] | None) -> None:
-        self._composer.change(replace(self._composer.state, tools=_copy_tools(tools)))
+        state = self._composer.state
+        self._composer.change(replace(state, tools=_copy_tools(tools, state.recalls)))
 
     @property
     def system(self) -> str:
@@ -345,6 +351,11 @@ class Session:
         """
         return self._driver.receive(response)
 
+    @property
+    def has_open_step(self) -> bool:
+        """Whether the last turn is the last result of a step, so that the model continues."""
+        return self._driver.has_open_step
+
     # Usage and cost
 
     @property
@@ -400,8 +411,13 @@ def get_driver(session: Session) -> SessionDriver:
     return session._driver
 
 
-def _copy_tools(tools: Sequence[object] | None) -> list[dict[str, Any]] | None:
-    return [copy_input(tool) for tool in plain_tools(tools)] or None
+def _copy_tools(
+    tools: Sequence[object] | None, recalls: bool = False
+) -> list[dict[str, Any]] | None:
+    copies = [copy_input(tool) for tool in plain_tools(tools)]
+    if recalls:
+        check_tool_names(copies)
+    return copies or None
 
 
 def _check_settings(format: str, summary_chars: object) -> None:
