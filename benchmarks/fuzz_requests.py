@@ -103,7 +103,8 @@ _HEADERS: Final = (
     *("origin: https://example.org", "origin: null", "idempotency-key: k", "x-api-key: brim-x"),
     *("content-type: text/plain", "traceparent: 00-zz-1-1", "expect: 100-continue", "x: \t"),
 )
-_MAX_TEXT: Final = 3_000
+_LENGTHS: Final = (1, 7, 60, 300, 600)
+"""Words of long texts. They are few, so that caches by name are full early."""
 
 
 class FuzzedRequest(NamedTuple):
@@ -181,7 +182,7 @@ def _create_value(random: Random, depth: int) -> Any:
     if kind < 7:
         return random.choice(_TEXTS)
     if kind == 7:
-        return "word " * random.randrange(_MAX_TEXT // 5)
+        return "word " * random.choice(_LENGTHS)
     if kind < 10:
         return [_create_value(random, depth - 1) for _ in range(random.randrange(3))]
     names = random.choices(_FIELDS, k=random.randrange(4))

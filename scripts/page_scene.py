@@ -20,9 +20,12 @@ import httpx
 
 from brim.config import Config, GatewayConfig, UpstreamConfig
 from brim.gateway.accounts.caps import ALL, Cap, key_scope, project_scope
-from brim.gateway.accounts.keys import ApiKey, create_key, hash_secret
+from brim.gateway.accounts.editor import AccountEditor
+from brim.gateway.accounts.keys import ApiKey, KeyRules, create_key, hash_secret
 from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
+from brim.gateway.history import RequestHistory
+from brim.gateway.records import RequestRecord
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.process import Running, run_gateway
@@ -42,6 +45,11 @@ KEYS: Final = {
 }
 SHARED: Final = {project_scope("web"): "20/month", ALL: "100/month"}
 OPERATOR: Final = "operator"
+FAILURES: Final = (
+    *[(429, "insufficient_quota")] * 4,
+    *[(400, "context_length_exceeded")] * 3,
+    *[(503, None), (502, "upstream_unreachable"), (403, "uncountable"), (404, "model_not_found")],
+)
 SAID: Final = "It works now. " * 30
 
 
@@ -50,6 +58,7 @@ def scene(folder: Path) -> Iterator[tuple[str, str]]:
     """Run a gateway with one request in flight; yield its address and the operator's key."""
     random, held = Random(7), threading.Event()
     secrets = asyncio.run(_fill_store(folder / "accounts.sqlite3", random))
+    asyncio.run(_fill_history(RequestHistory(folder, 30), Random(11)))
     with ExitStack() as stack:
         providers = {
             model: stack.enter_context(provider) for model, provider in _providers(held).items()
@@ -81,8 +90,11 @@ async def _fill_store(path: Path, random: Random) -> dict[str, str]:
         key, secrets[name] = create_key(name, project, is_operator=name == OPERATOR)
         keys.append(replace(key, created=at))
         await store.add_key(keys[-1], hash_secret(secrets[name]), list(map(Cap.parse, caps)))
+    editor = AccountEditor(store, f"key:{OPERATOR}")
     for scope, cap in SHARED.items():
-        await store.set_caps(scope, [Cap.parse(cap)])
+        await editor.set_caps(scope, [Cap.parse(cap)])
+    await editor.set_rules(keys[0], KeyRules(note="the web team", labels=("team=web",)))
+    await editor.set_rules(keys[1], KeyRules(models=("claude-*", "gpt-5*", "qwen*")))
     for days in range(30, -1, -1):
         at = time.time() - days * DAY
         busy = 0.3 if days % 7 in (0, 6) else 1.0
@@ -114,6 +126,44 @@ def _reservation(key: ApiKey, model: str, maximum: Charge, id: str = "open") -> 
     caps = tuple((scope, Cap.parse(cap)) for scope, cap in own + shared)
     name, upstream = f"{key.name}-{id}", SERVED[model]
     return Reservation(name, key.id, key.name, key.project, model, upstream, maximum, caps)
+
+
+# The history
+
+
+async def _fill_history(history: RequestHistory, random: Random) -> None:
+    """Fill the history with a month of requests, most of them on working days."""
+    now = time.time()
+    at = now - 30 * DAY
+    while at < now - 120:
+        hour, day = time.gmtime(at).tm_hour, time.gmtime(at).tm_wday
+        busy = (0.15 if day > 4 else 1.0) * (1.0 if 7 <= hour < 19 else 0.25)
+        at += random.expovariate(busy * (2.0 if now - at < DAY else 0.25) / 60)
+        history.add(_make_record(at, random))
+        if random.random() < 0.001:
+            await history.flush()
+    await history.flush()
+
+
+def _make_record(at: float, random: Random) -> RequestRecord:
+    (model,) = random.choices(list(COSTS), (5, 4, 2))
+    record = RequestRecord(CHAT, "openai")
+    record.time, record.model, record.upstream = at, model, SERVED[model]
+    record.key = random.choice(list(KEYS))
+    record.project = KEYS[record.key][0] or None
+    record.streamed = random.random() < 0.8
+    if random.random() < 0.03:
+        record.status, record.code = random.choice(FAILURES)
+        record.end, record.seconds = "rejected", random.uniform(0.01, 0.4)
+        return record
+    read, said = random.randint(2_000, 40_000), random.randint(100, 1_500)
+    record.status, record.end, record.tokens_before = 200, "completed", int(read * 1.2)
+    record.tokens, record.limit = read, 47_000
+    record.usage = Usage(read, int(read * random.uniform(0.3, 0.9)), said)
+    record.cost = Decimal(int(COSTS[model] * read)) / 1_000_000
+    record.first_byte = random.lognormvariate(-0.4, 0.5)
+    record.seconds = record.first_byte + said / random.uniform(60, 120)
+    return record
 
 
 # The gateway
@@ -196,4 +246,4 @@ def _step(step: int, lines: int) -> list[dict[str, Any]]:
 
 def _post(server: Running, body: dict[str, Any], secret: str) -> None:
     headers = {"authorization": f"Bearer {secret}"}
-    httpx.post(server.url + CHAT, json=body, headers=headers, timeout=60)
+    httpx.post(server.url + CHAT, json=body, headers=headers, timeout=600)

@@ -1,4 +1,6 @@
-"""Take screenshots of the dashboard for docs/pictures in a real browser.
+"""Take screenshots of every view of the dashboard in a real browser: light, dark and narrow.
+
+Those of the documentation go to docs/pictures, the others to .pictures.
 
 Needs Chromium (on Debian: apt-get install chromium fonts-inter).
 
@@ -22,14 +24,21 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from scripts.page_scene import scene
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "pictures"
+REVIEW: Final = Path(__file__).parents[1] / ".pictures"
 LARGEST: Final = 150_000
 """Maximum bytes of a picture."""
 SETTLED: Final = 400
 """Milliseconds until fonts and layout are stable."""
 
 
-def _requests(_: Page) -> None:
-    """The first view."""
+def _open_view(view: str) -> Callable[[Page], None]:
+    """Return a function that opens a view and waits for its data."""
+
+    def opened(page: Page) -> None:
+        page.evaluate(f"location.hash = '#{view}'")
+        page.locator(f"#{view} :is(tbody tr, .chart):visible").first.wait_for()
+
+    return opened
 
 
 def _plan(page: Page) -> None:
@@ -37,14 +46,16 @@ def _plan(page: Page) -> None:
     page.locator("dialog .windows").wait_for()
 
 
-def _draw_spending(page: Page) -> None:
-    page.get_by_role("link", name="Spending").click()
-    page.locator(".days").wait_for()
+def _open_failed(page: Page) -> None:
+    page.get_by_label("Period").select_option("2592000")
+    page.get_by_label("Failed only").check()
+    page.locator("#rows tr").filter(has_text="insufficient_quota").first.click()
+    page.locator("dialog .why").wait_for()
 
 
-def _models(page: Page) -> None:
-    page.get_by_role("link", name="Models").click()
-    page.locator("#routes table").wait_for()
+def _ask_to_revoke(page: Page) -> None:
+    _open_view("keys")(page)
+    page.get_by_role("button", name="Revoke alice").click()
 
 
 class Shot(NamedTuple):
@@ -56,17 +67,45 @@ class Shot(NamedTuple):
     colours: Literal["light", "dark"] = "light"
 
 
-SHOTS: Final = {
-    "requests": Shot(_requests),
-    "plan": Shot(_plan),
-    "spending": Shot(_draw_spending, height=800),
-    "models": Shot(_models, height=320, colours="dark"),
-    "dark": Shot(_requests, height=480, colours="dark"),
-    "narrow": Shot(_requests, 390, 780),
+WAYS: Final[dict[str, Callable[[Page], None]]] = {
+    "requests": _open_view("requests"),
+    "overview": _open_view("overview"),
+    "spending": _open_view("spending"),
+    "keys": _open_view("keys"),
+    "models": _open_view("models"),
+    "changes": _open_view("changes"),
+    "plan": _plan,
+    "failed": _open_failed,
+    "revoke": _ask_to_revoke,
 }
+HEIGHTS: Final = {
+    "requests": 620,
+    "overview": 860,
+    "spending": 800,
+    "keys": 400,
+    "models": 320,
+    "changes": 420,
+}
+SHOTS: Final = {
+    **{name: Shot(way, height=HEIGHTS.get(name, 680)) for name, way in WAYS.items()},
+    **{
+        f"{name}-dark": Shot(way, 1280, HEIGHTS.get(name, 680), "dark")
+        for name, way in WAYS.items()
+    },
+    **{f"{name}-narrow": Shot(way, 390, 780) for name, way in WAYS.items()},
+}
+"""Every view in light colours, in dark ones, and on a phone."""
+IN_DOCS: Final = frozenset(
+    (
+        *("overview", "requests", "plan", "failed", "spending", "keys", "models"),
+        *("requests-narrow", "overview-dark"),
+    )
+)
+"""The pictures of the documentation; the others are only for their reviewer."""
 
 
 def main(names: list[str]) -> None:
+    REVIEW.mkdir(exist_ok=True)
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.exit("chromium is not installed; on Debian: apt-get install chromium fonts-inter")
@@ -78,7 +117,13 @@ def main(names: list[str]) -> None:
     ):
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name in names or SHOTS:
-            take(browser, SHOTS[name], url, secret, FOLDER / f"page-{name}.png")
+            take(
+                browser,
+                SHOTS[name],
+                url,
+                secret,
+                (FOLDER if name in IN_DOCS else REVIEW) / f"page-{name}.png",
+            )
         browser.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from benchmarks.fuzz import GatewayState, find_leaks
+from benchmarks.fuzz import GatewayState, find_leaks, is_flat
 from benchmarks.fuzz_requests import (
     CAP_CHANGE,
     CHAT,
@@ -111,4 +111,6 @@ def test_leaks_are_found() -> None:
     rest = GatewayState(descriptors=30, memory=100, running=0, reserved=0.0)
     assert find_leaks(rest, rest) == []
     bad = GatewayState(descriptors=80, memory=200, running=1, reserved=0.5)
-    assert len(find_leaks(rest, bad)) == 4
+    assert len(find_leaks(rest, bad)) == 3
+    assert is_flat([1, 50, 80, 90, 95, 100, 100, 101, 100, 103])
+    assert not is_flat([10, 20, 30, 40, 50, 60, 70, 80, 90, 100])

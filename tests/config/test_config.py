@@ -616,7 +616,7 @@ def test_defaults_in_the_example_are_the_real_ones(tmp_path: Path) -> None:
         models={"fast": config.ModelConfig()},
         upstreams={"openai": config.UpstreamConfig("http://h")},
     )
-    assert len([source for source in sources(found).values() if source != "default"]) == 45
+    assert len([source for source in sources(found).values() if source != "default"]) == 46
 
 
 def test_values_in_the_example_are_valid(tmp_path: Path) -> None:

@@ -268,6 +268,7 @@ class GatewayConfig:
     stop_seconds: Seconds = 30.0
     drain_seconds: NonNegativeInt = 0
     keep_requests: NonNegativeInt = 1_000
+    history_days: NonNegativeInt = 30
     conversations: NonNegativeInt = 500
     aliases: Mapping[str, str] = field(default_factory=_empty_mapping)
     affinity: bool = True

@@ -22,8 +22,10 @@ from brim.gateway import bodies, dashboard, errors, headers, metrics
 from brim.gateway.account_admin import ANONYMOUS, AccountAdmin
 from brim.gateway.bodies import PATHS, check_conversation
 from brim.gateway.errors import GatewayError
+from brim.gateway.failures import explain_failure
 from brim.gateway.gateway import Gateway
 from brim.gateway.headers import ClientHeaders
+from brim.gateway.history_views import HistoryViews
 from brim.gateway.responses import json_response, parse_number
 from brim.gateway.spending_views import SpendingViews
 from brim.gateway.upstreams import Upstream, is_pattern
@@ -51,6 +53,7 @@ class AdminRoutes:
         self._model_list = ModelList(gateway)
         self._accounts = AccountAdmin(gateway)
         self._spending = SpendingViews(gateway)
+        self._history = HistoryViews(gateway)
 
     def app(self) -> Starlette:
         versioned: list[tuple[str, str, View]] = [
@@ -69,6 +72,8 @@ class AdminRoutes:
             ("GET", "/brim/spending", self._spending.spending),
             ("GET", "/brim/routes", self._spending.routes),
             *self._accounts.views,
+            ("GET", "/brim/history", self._history.search),
+            ("GET", "/brim/series", self._history.series),
             ("GET", "/brim/requests", self.requests),
             ("GET", "/brim/requests/{id}", self.request),
             ("GET", "/metrics", self.metrics),
@@ -201,16 +206,23 @@ class AdminRoutes:
         number = parse_number(request, "last", default=100, most=MAX_LISTED)
         self._gateway.record_finished()
         newest = self._gateway.records.newest(number)
-        return json_response({"object": "list", "data": [record.to_dict() for record in newest]})
+        listed = [record.to_dict() for record in newest]
+        for each in listed:
+            each["reason"] = explain_failure(each)
+        return json_response({"object": "list", "data": listed})
 
     async def request(self, request: Request) -> Response:
-        """Return one request with the decision for each message."""
+        """Return one request with the decision for each message, and why it failed."""
         self._gateway.record_finished()
-        record = self._gateway.records.find(request.path_params["id"])
-        if record is None:
-            message = "Request not found among the most recent ones."
-            raise GatewayError(404, "request_not_found", message)
-        return json_response({"object": "brim.request", **record.to_dict(), **record.decisions()})
+        id = request.path_params["id"]
+        record = self._gateway.records.find(id)
+        if record is not None:
+            shown = {**record.to_dict(), **record.decisions()}
+        elif (kept := await self._gateway.history.find(id)) is not None:
+            shown = {**kept, "plan": None}
+        else:
+            raise GatewayError(404, "request_not_found", "Request not found.")
+        return json_response({"object": "brim.request", **shown, "reason": explain_failure(shown)})
 
     # State
 

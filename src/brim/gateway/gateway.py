@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Final
 
-from brim.config import Config
+from brim.config import Config, state_folder
 from brim.errors import BrimError, InputError
 from brim.gateway import logs
 from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.reservations import Settlement
 from brim.gateway.auth import Authenticator
 from brim.gateway.handler import RequestHandler, Services, WorkerPool
+from brim.gateway.history import RequestHistory
 from brim.gateway.limits import RequestLimits
 from brim.gateway.metrics import Metrics
 from brim.gateway.records import RecentRequests
@@ -43,6 +44,7 @@ class Gateway:
         settings = config.gateway
         self.config = config
         self.records = RecentRequests(settings.keep_requests)
+        self.history = RequestHistory(state_folder(environment), settings.history_days)
         self.running: set[RequestHandler] = set()
         self.is_stopping = False
         accounts = AccountService(settings, environment)
@@ -136,6 +138,7 @@ class Gateway:
                 log.exception("settlement failed", extra={"fields": {"id": handler.record.id}})
             self.records.summarize_plan(handler.record)
             self.metrics.add(handler.record)
+            self.history.add(handler.record)
             logs.log_request(handler.record)
         if settlements:
             self.services.accounts.settle(settlements)
@@ -158,6 +161,7 @@ class Gateway:
         if self._retiring:
             await asyncio.wait(self._retiring, timeout=STOP_SECONDS)
         await self.services.accounts.stop()
+        await self.history.flush()
         for route in self.services.routes:
             await route.save()
         await self.services.routes.close()
@@ -179,6 +183,7 @@ class Gateway:
             if each.waiting_since is not None and each.waiting_since < deadline:
                 each.abandon()
         await self.services.accounts.sweep()
+        await self.history.flush()
         for route in self.services.routes:
             await route.save()
 

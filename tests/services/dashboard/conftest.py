@@ -12,7 +12,10 @@ from tests.support.gateway.accounts import create_secret
 from tests.support.gateway.process import Running
 from tests.support.services.browser import OpenTab, Tab, run_in_thread
 
-NUMBERS = ("/brim/requests", "/brim/spending", "/brim/routes")
+NUMBERS = tuple(
+    f"/brim/{name}"
+    for name in ("requests", "spending", "routes", "history", "series", "keys", "caps", "audit")
+)
 """The data paths of the dashboard."""
 
 

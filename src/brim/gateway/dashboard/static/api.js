@@ -20,13 +20,26 @@ let skew = 0;
 export const now = () => Date.now() / 1000 + skew;
 
 /** Return the JSON at a path. Throw UnauthorizedError if a key is needed, else UnavailableError. */
-export async function get(path) {
+export const get = (path) => request(path, {});
+
+/** Send a change and return the response; it is made once, however often it arrives. */
+export function send(method, path, body) {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const once = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return request(path, {
+    method,
+    headers: { "content-type": "application/json", "idempotency-key": once },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+}
+
+async function request(path, { headers = {}, ...options }) {
   const secret = key.read();
-  const headers = secret ? { authorization: `Bearer ${secret}` } : {};
   let response;
   try {
     response = await fetch(path, {
-      headers,
+      ...options,
+      headers: secret ? { ...headers, authorization: `Bearer ${secret}` } : headers,
       cache: "no-store",
       credentials: "omit",
       redirect: "error",

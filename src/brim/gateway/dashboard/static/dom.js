@@ -1,5 +1,7 @@
 // Elements from values. Text is never parsed as HTML: names come from clients.
 
+import { UNKNOWN } from "./format.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
@@ -95,7 +97,10 @@ export function tableHead(columns) {
 
 /** The first cell of a row is its header. */
 export function cellOf(content, kind = "", place = 1) {
-  return place === 0
-    ? el("th", { scope: "row", role: "rowheader", class: kind }, content)
-    : el("td", { role: "cell", class: kind }, content);
+  const cell =
+    place === 0
+      ? el("th", { scope: "row", role: "rowheader", class: kind }, content)
+      : el("td", { role: "cell", class: kind }, content);
+  cell.classList.toggle("none", cell.textContent === UNKNOWN);
+  return cell;
 }

@@ -10,6 +10,8 @@ const clock = new Intl.DateTimeFormat("en-GB", {
   second: "2-digit",
 });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const minute = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const date = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium" });
 const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
 export const sum = (rows, of) => rows.reduce((total, row) => total + of(row), 0);
@@ -83,6 +85,15 @@ export function lasting(value) {
 
 export const atTime = (value) => clock.format(new Date(value * 1000));
 export const atMoment = (value) => moment.format(new Date(value * 1000));
+/** A time on an axis: with seconds for the shortest spans, and only the day for the longest. */
+export function atMinute(value, span) {
+  const date = new Date(value * 1000);
+  if (span === 0) return atMoment(value).replace(/:\d\d$/, "");
+  return span > 3 * 86_400 ? day.format(date) : minute.format(date);
+}
+/** A day and a time without seconds. */
+export const atRecent = (value) => `${day.format(new Date(value * 1000))}, ${minute.format(new Date(value * 1000))}`;
+export const atDay = (value) => date.format(new Date(value * 1000));
 export const onDay = (iso) => day.format(new Date(`${iso}T12:00:00`));
 export const number = (count, one, many = `${one}s`) =>
   `${whole.format(count)} ${count === 1 ? one : many}`;

@@ -1,18 +1,25 @@
 // The dashboard: views, sign-in, and polling.
 
-import { the } from "./dom.js";
+import { clear, the } from "./dom.js";
 import { NO_RESPONSE, UnauthorizedError, UnavailableError, get, key } from "./api.js";
 import * as requests from "./requests.js";
 import * as spending from "./spending.js";
 import * as models from "./models.js";
+import * as overview from "./overview.js";
+import * as keys from "./keys.js";
+import * as changes from "./changes.js";
 import * as plan from "./plan.js";
 import { atTime } from "./format.js";
 
 const VIEWS = {
-  requests: { path: () => requests.path, update: requests.update, every: 1_000 },
-  spending: { path: spending.path, update: spending.update, every: 5_000 },
-  models: { path: () => models.path, update: models.update, every: 5_000 },
+  overview: { module: overview, every: 10_000 },
+  requests: { module: requests, every: 1_000 },
+  spending: { module: spending, every: 5_000 },
+  keys: { module: keys, every: 5_000 },
+  models: { module: models, every: 5_000 },
+  changes: { module: changes, every: 5_000 },
 };
+const pathOf = ({ path }) => (typeof path === "string" ? path : path());
 /** Milliseconds without a response after which the dashboard says so. */
 const SLOW = 2_000;
 const ATTEMPTS = 4;
@@ -41,12 +48,12 @@ async function poll() {
   const timer = setTimeout(warnSlow, SLOW, number);
   try {
     const [data] = await Promise.all([
-      isPaused() ? null : get(view.path()),
+      isPaused() ? null : get(pathOf(view.module)),
       state.openId && openRequest(state.openId),
     ]);
     if (number !== state.polls) return;
     signIn();
-    if (data) view.update(data);
+    if (data) view.module.update(data);
     clearProblem();
   } catch (error) {
     if (number !== state.polls) return;
@@ -57,11 +64,15 @@ async function poll() {
     clearTimeout(timer);
   }
   if (isPaused() && !state.failures) return;
-  const pause = state.failures ? Math.min(MAX_PAUSE, 1_000 * 2 ** (state.failures - 1)) : view.every;
+  const pause = state.failures ? Math.min(MAX_PAUSE, 1_000 * 2 ** (state.failures - 1)) : pauseOf(view);
   state.timer = setTimeout(poll, pause);
 }
 
-const isPaused = () => state.isPaused && state.isSignedIn && state.view === "requests";
+/** The history of requests changes less often than the live list. */
+const pauseOf = ({ module, every }) => (module === requests && !requests.isLive() ? 10_000 : every);
+
+const isPaused = () =>
+  state.isPaused && state.isSignedIn && state.view === "requests" && requests.isLive();
 
 function clearProblem() {
   state.failures = 0;
@@ -130,7 +141,9 @@ function rejectKey(error) {
 function signOut() {
   key.remove();
   Object.assign(state, { isSignedIn: false, failures: 0, problem: "", openId: null });
-  for (const view of [requests, spending, models]) view.reset();
+  for (const { module } of Object.values(VIEWS)) module.reset();
+  the("form-dialog").close();
+  clear(the("form-dialog"));
   the("request").close();
   the("request").replaceChildren();
   the("problem").hidden = true;
@@ -245,8 +258,34 @@ the("pause").addEventListener("click", () => {
   poll();
 });
 
-for (const id of ["filter", "only-trimmed", "only-failed"]) the(id).addEventListener("input", requests.show);
-the("days").addEventListener("change", poll);
+let typing = 0;
+for (const id of ["filter", "only-trimmed", "only-failed"]) {
+  the(id).addEventListener("input", () => {
+    requests.show();
+    clearTimeout(typing);
+    if (!requests.isLive()) typing = setTimeout(searchAgain, 300);
+  });
+}
+
+/** Drop the rows of the last search, and begin another. */
+function searchAgain() {
+  requests.reset();
+  poll();
+}
+
+the("period").addEventListener("change", () => {
+  the("pause").hidden = !requests.isLive();
+  searchAgain();
+});
+the("more").addEventListener("click", async () => {
+  try {
+    await requests.more();
+  } catch (error) {
+    fail(error);
+  }
+});
+for (const id of ["days", "overview-period", "overview-group", "all-keys"]) the(id).addEventListener("change", poll);
+keys.listen(poll);
 document.addEventListener("visibilitychange", poll);
 addEventListener("online", poll);
 

@@ -15,7 +15,7 @@ export function draw(request, close) {
   const hadFocus = dialog.contains(document.activeElement);
   redraw(dialog, request, () => [
     heading(request.fallback ?? request.model, request.id, close),
-    el("div.sheet", facts(request), request.plan ? plan(request) : noPlan(request)),
+    el("div.sheet", request.reason && why(request), facts(request), request.plan ? plan(request) : noPlan(request)),
   ]);
   dialog.querySelector(".sheet").scrollTop = top;
   if (hadFocus) dialog.querySelector("button").focus();
@@ -35,6 +35,9 @@ function heading(title, id, close) {
     el("button", { type: "button", onclick: close }, "Close", key),
   );
 }
+
+const why = ({ reason, end }) =>
+  el(`p.why.${end === "client_disconnected" ? "odd" : "bad"}`, el("strong", "Why: "), reason);
 
 // Facts
 

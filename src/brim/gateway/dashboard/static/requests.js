@@ -2,11 +2,12 @@
 
 import { cellOf, clear, el, empty, tableHead, named, redraw, the } from "./dom.js";
 import { fill } from "./bars.js";
-import { now } from "./api.js";
-import { UNKNOWN, atMoment, atTime, brief, money, outcomes, percent } from "./format.js";
+import { get, now } from "./api.js";
+import { UNKNOWN, atMoment, atRecent, atTime, brief, money, outcomes, percent } from "./format.js";
 import { seconds, sum, tokens } from "./format.js";
 
 const MAX_ROWS = 100;
+const DAY = 86_400;
 /** Polls after which a running request that is no longer listed is removed. */
 const MAX_MISSED = 10;
 const UNAVAILABLE = new Set(["account_store_unavailable", "too_many_requests_at_once"]);
@@ -28,21 +29,51 @@ const COLUMNS = [
   { title: "Cost", kind: "cost num", cell: ({ cost }) => money(cost) },
 ];
 
-export const path = `brim/requests?last=${MAX_ROWS}`;
+export const isLive = () => the("period").value === "live";
+
+/** Live requests of one gateway, or the newest that match in its history. */
+export const path = () => (isLive() ? `brim/requests?last=${MAX_ROWS}` : historyPath());
+
+function historyPath(before = "") {
+  const query = new URLSearchParams({ since: now() - Number(the("period").value), last: MAX_ROWS, q: the("filter").value });
+  if (the("only-failed").checked) query.set("failed", "true");
+  if (the("only-trimmed").checked) query.set("trimmed", "true");
+  if (before) query.set("before", before);
+  return `brim/history?${query}`;
+}
+
+/** Add the next page of the history. */
+export async function more() {
+  const data = await get(historyPath(older));
+  older = data.next;
+  hasMore = true;
+  add(data);
+}
 
 const known = new Map();
 const rows = new Map();
 let polls = 0;
+/** Where the next page of the history begins; null if there is none. */
+let older = null;
+/** Whether a further page was added, so that a poll must not go back to the first. */
+let hasMore = false;
 /** The request in the tab order: the last one that had the focus, else the newest. */
 let tabStop = null;
 
 /** Add what one gateway knows. Behind a load balancer, requests of all gateways are kept. */
 export function update(data) {
+  if (isLive() !== ("next" in data)) {
+    if (!isLive() && !hasMore) older = data.next;
+    add(data);
+  }
+}
+
+function add(data) {
   polls += 1;
   for (const record of data.data) known.set(record.id, { record, seen: polls });
   newest().forEach(({ record, seen }, place) => {
     const isLost = record.end === "open" && seen < polls - MAX_MISSED;
-    if (place >= MAX_ROWS || isLost) known.delete(record.id);
+    if ((isLive() && place >= MAX_ROWS) || isLost) known.delete(record.id);
   });
   show();
 }
@@ -51,6 +82,9 @@ export function reset() {
   known.clear();
   rows.clear();
   tabStop = null;
+  older = null;
+  hasMore = false;
+  the("more").hidden = true;
   clear(the("list"));
 }
 
@@ -64,12 +98,14 @@ const isTrimmed = (record) => Object.keys(record.trimmed ?? {}).length > 0;
 
 /** Draw the list with the current filters. */
 export function show() {
+  the("more").hidden = isLive() || older === null;
   const all = newest().map(({ record }) => record);
   const wanted = all.filter(isWanted);
   redraw(the("figures"), figures(all), () => figures(all).map(figure));
   if (wanted.length === 0) {
     rows.clear();
-    return redraw(the("list"), all.length > 0, () => (all.length ? noMatches() : noRequests()));
+    const isSearch = all.length > 0 || !isLive();
+    return redraw(the("list"), isSearch, () => (isSearch ? noMatches() : noRequests()));
   }
   const body = the("rows") ?? frame();
   drop(new Set(wanted.map((record) => record.id)));
@@ -81,8 +117,8 @@ export function show() {
 }
 
 function isWanted(record) {
-  const { model, fallback, upstream, key, project, status, end, code, id } = record;
-  const text = [model, fallback, upstream, key, project, status, end, code, id]
+  const { model, alias, fallback, upstream, key, project, status, end, code, id } = record;
+  const text = [model, alias, fallback, upstream, key, project, status, end, code, id]
     .join(" ")
     .toLowerCase();
   const words = the("filter").value.toLowerCase().split(/\s+/);
@@ -101,7 +137,7 @@ function figures(all) {
   const saved = sum(trimmed, (record) => record.tokens_before - record.tokens);
   return [
     ["Running", all.filter((record) => record.end === "open").length, ""],
-    ["Shown", all.length, all.length < MAX_ROWS ? "all" : "newest"],
+    ["Shown", all.length, isLive() ? (all.length < MAX_ROWS ? "all" : "newest") : older ? "newest" : "all"],
     ["Trimmed", percent(trimmed.length, all.length), `${brief(saved)} tokens saved`],
     ["Failed", failed, failed ? percent(failed, all.length) : ""],
     ["Cost", ...costs(all)],
@@ -154,7 +190,6 @@ function rowOf(record) {
   if (row.shown === shown) return row.line;
   const cells = COLUMNS.map(({ cell, kind }, place) => cellOf(cell(record), kind, place));
   if (row.shown) cells[0] = row.line.cells[0];
-  for (const cell of cells) cell.classList.toggle("none", cell.textContent === UNKNOWN);
   while (row.line.cells.length > 1) row.line.lastChild.remove();
   row.line.append(...(row.shown ? cells.slice(1) : cells));
   row.shown = shown;
@@ -168,7 +203,8 @@ function link({ id, time, model }) {
   const words = `${atTime(time)}, open request for ${model || "no model"}`;
   const address = `#requests/${id}`;
   const title = atMoment(time);
-  return el("a", { href: address, tabindex: -1, "aria-label": words, title }, atTime(time));
+  const shown = now() - time < DAY ? atTime(time) : atRecent(time);
+  return el("a", { href: address, tabindex: -1, "aria-label": words, title }, shown);
 }
 
 function model(record) {
@@ -198,7 +234,7 @@ export function ending(record) {
   const kind = isFailed(record) ? "bad" : end === "client_disconnected" ? "odd" : "good";
   const reason = code ?? (end === "completed" || end === "rejected" ? "" : end.replace("_", " "));
   const words = [isDryRun && "dry run", reason, resent && "resent"].filter(Boolean).join(", ");
-  const title = code ? `${end}: ${code}` : end;
+  const title = record.reason ?? (code ? `${end}: ${code}` : end);
   return el(
     `span.state.${kind}`,
     { title },

@@ -1,0 +1,32 @@
+-- Version 1: finished requests.
+
+CREATE TABLE requests (
+    id TEXT NOT NULL UNIQUE,
+    time REAL NOT NULL,
+    path TEXT NOT NULL,
+    format TEXT NOT NULL,
+    model TEXT NOT NULL,
+    alias TEXT,
+    key TEXT,
+    project TEXT,
+    upstream TEXT,
+    streamed INTEGER NOT NULL,
+    dry_run INTEGER NOT NULL,
+    status INTEGER NOT NULL,
+    code TEXT,
+    end TEXT NOT NULL,
+    tokens_before INTEGER,
+    tokens INTEGER,
+    token_limit INTEGER,
+    trimmed TEXT NOT NULL,
+    resent INTEGER NOT NULL,
+    fallback TEXT,
+    input INTEGER,
+    cached INTEGER,
+    output INTEGER,
+    cost REAL,
+    first_byte REAL,
+    seconds REAL NOT NULL,
+    failed INTEGER NOT NULL,
+    PRIMARY KEY (time, id)
+) STRICT, WITHOUT ROWID

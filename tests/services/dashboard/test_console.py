@@ -1,0 +1,170 @@
+"""The console: charts, search in the history, keys, and rules of accessibility."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from brim.gateway.records import RequestRecord
+from brim.models.pricing import Usage
+from brim.testing import ScriptedServer
+from tests.support.gateway.accounts import bearer_headers, create_secret
+from tests.support.gateway.process import Running, run_gateway
+from tests.support.gateway.requests import CHAT, ask
+from tests.support.services.browser import OpenTab, config, rows, run_in_thread, sign_in
+
+VIEWS: Final = ("overview", "requests", "spending", "keys", "models", "changes")
+MANY_POINTS: Final = """async () => {
+  const { Chart } = await import("/brim/dashboard/charts.js");
+  const chart = new Chart("Many", String);
+  document.getElementById("charts").replaceChildren(chart.element);
+  const values = Array.from({ length: 10000 }, (_, at) => (at === 7777 ? 1000 : at % 7));
+  const started = performance.now();
+  chart.show({ since: 0, step: 60, lines: [{ name: "n", values }] });
+  return [document.querySelector(".line").getAttribute("d").length, performance.now() - started];
+}"""
+
+
+@pytest.fixture
+def served() -> Iterator[Running]:
+    """A gateway with more requests in its history than the live list has."""
+    with (
+        ScriptedServer("Hello.") as provider,
+        run_gateway(config(provider.url, models=("gpt-4o",))) as served,
+    ):
+        for number in range(130):
+            served.gateway.history.add(_make_record(time.time() - 60 - number, number))
+        yield served
+
+
+def _make_record(at: float, number: int) -> RequestRecord:
+    record = RequestRecord(CHAT, "openai")
+    record.time, record.model, record.key = at, f"model-{number % 3}", "alice"
+    record.status, record.end = (429, "rejected") if number % 10 == 0 else (200, "completed")
+    record.code = "insufficient_quota" if number % 10 == 0 else None
+    if record.code is None:
+        record.usage, record.streamed = Usage(100 + number, 0, 20), True
+    record.first_byte, record.seconds = 0.2, 0.5 + number / 100
+    return record
+
+
+def _open_view(page: Page, view: str) -> None:
+    page.evaluate(f"location.hash = '#{view}'")
+    expect(page.locator(f"#{view}")).to_be_visible()
+
+
+def test_the_overview_charts_can_be_read_with_the_keyboard(visit: OpenTab, served: Running) -> None:
+    page = visit(served, "#overview").page
+    page.get_by_label("Last", exact=False).filter(visible=True).first.select_option("3600")
+    chart = page.get_by_role("slider", name="Failed requests")
+    expect(chart).to_be_visible()
+    assert page.locator(".chart").count() == 6
+    chart.focus()
+    page.keyboard.press("End")
+    expect(page.locator(".readout").filter(visible=True)).to_contain_text("failed")
+    before = chart.get_attribute("aria-valuetext")
+    page.keyboard.press("Home")
+    assert chart.get_attribute("aria-valuetext") != before
+    expect(page.get_by_text("A spending cap had no room")).to_be_visible()
+    page.get_by_label("Lines by").select_option("model")
+    expect(page.locator(".chart").first.locator(".legend li")).to_have_text(
+        ["model-0", "model-1", "model-2"]
+    )
+
+
+def test_a_chart_of_ten_thousand_points_keeps_its_extremes(visit: OpenTab, served: Running) -> None:
+    page = visit(served, "#overview").page
+    expect(page.locator(".chart").first).to_be_visible()
+    length, _ = page.evaluate(MANY_POINTS)
+    assert 1_000 < length < 60_000
+    assert "1500" in page.locator(".plot text").all_text_contents()
+
+
+def test_the_history_is_searched_beyond_the_live_list(visit: OpenTab, served: Running) -> None:
+    page = visit(served, "#requests").page
+    page.get_by_label("Period").select_option("86400")
+    expect(rows(page)).to_have_count(100)
+    page.get_by_role("button", name="Show older requests").click()
+    expect(rows(page)).to_have_count(130)
+    expect(page.get_by_role("button", name="Show older requests")).to_be_hidden()
+    page.get_by_label("Failed only").check()
+    expect(rows(page)).to_have_count(13)
+    page.get_by_label("Filter requests").fill("model-1 429")
+    expect(rows(page)).to_have_count(4)
+    rows(page).first.click()
+    expect(page.locator("dialog .why")).to_contain_text("Raise the cap")
+
+
+def test_keys_are_managed_with_a_confirmation(visit: OpenTab, served: Running) -> None:
+    boss = run_in_thread(create_secret, "boss", is_operator=True)
+    page = visit(served, "#keys").page
+    sign_in(page, boss)
+    page.get_by_role("button", name="Add key").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("alice")
+    dialog.get_by_label("Caps").fill("5/day; 2M tokens/year")
+    dialog.get_by_role("button", name="Create key").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Invalid cap")
+    dialog.get_by_label("Caps").fill("5/day; 2,000,000 tokens/month")
+    dialog.get_by_role("button", name="Create key").click()
+    secret = dialog.get_by_label("Key").input_value()
+    dialog.get_by_role("button", name="Done").click()
+    expect(dialog).to_have_count(0)
+    assert secret not in page.content()
+    answer = run_in_thread(ask, served, CHAT, "hi", headers=bearer_headers(secret), model="gpt-4o")
+    assert answer.status_code == 200
+    row = page.locator("#key-list tr").filter(has_text="alice")
+    expect(row).to_contain_text("2,000,000 tokens/month")
+    page.get_by_role("button", name="Edit alice").click()
+    dialog.get_by_label("Caps").fill("9/week")
+    dialog.get_by_role("button", name="Save").click()
+    expect(row).to_contain_text("$9/week")
+    page.get_by_role("button", name="Revoke alice").click()
+    expect(dialog).to_contain_text("cannot be undone")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(row).to_contain_text("active")
+    page.get_by_role("button", name="Revoke alice").click()
+    dialog.get_by_role("button", name="Revoke key").click()
+    expect(row).to_have_count(0)
+    _open_view(page, "changes")
+    expect(page.locator("#change-list tbody tr")).to_have_count(3)
+    expect(page.locator("#change-list")).to_contain_text("→ $9/week")
+
+
+@pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_axe_finds_no_violation_in_any_view(
+    visit: OpenTab, served: Running, secrets: dict[str, str], width: int, colours: Any
+) -> None:
+    run_in_thread(ask, served, CHAT, "hi", headers=bearer_headers(secrets["alice"]), model="gpt-4o")
+    page = visit(
+        served, viewport={"width": width, "height": 800}, color_scheme=colours, bypass_csp=True
+    ).page
+    found = [_find_violations(page, "sign-in")]
+    sign_in(page, secrets["boss"])
+    expect(rows(page)).to_have_count(1)
+    for view in VIEWS:
+        _open_view(page, view)
+        expect(page.locator(f"#{view} :is(tbody tr, .empty, .chart):visible").first).to_be_visible()
+        found.append(_find_violations(page, view))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    _open_view(page, "keys")
+    for button in ("Add key", re.compile("Revoke alice"), re.compile("Rotate alice")):
+        page.get_by_role("button", name=button).click()
+        found.append(_find_violations(page, str(button)))
+        page.keyboard.press("Escape")
+    assert list(filter(None, found)) == []
+
+
+def _find_violations(page: Page, place: str) -> list[str]:
+    """Return what axe-core complains about."""
+    found = []
+    for each in Axe().run(page).response["violations"]:
+        node = each["nodes"][0]
+        found.append(f"{place}: {each['id']}: {node['html'][:200]} {node['failureSummary']}")
+    return found
