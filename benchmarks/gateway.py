@@ -23,7 +23,7 @@ from benchmarks import gateway_subjects as subjects
 from benchmarks.gateway_bodies import Ask
 from benchmarks.gateway_load import EVENTS, STALL, Order, Outcome, outcome_from
 from benchmarks.gateway_processes import Server, StartError, is_measurable, resident_bytes
-from benchmarks.gateway_subjects import BRIM, CHAT_MODELS, LITELLM, MESSAGES_MODELS, RELAY
+from benchmarks.gateway_subjects import BRIM, CHAT_MODELS, LITELLM, MESSAGES_MODELS, RELAY, TRACED
 from benchmarks.report import Cell, Options, Table
 from benchmarks.shell import load as how_busy
 
@@ -74,6 +74,7 @@ CASES = (
 )
 PEER_TARGET = 20
 CAPS_TARGET = 2.5
+TRACES_TARGET = 0.15
 HISTORIES = {
     "chat, all of it fits": Ask("chat", CHAT_MODELS[1], "history"),
     "chat, most is left out": Ask("chat", CHAT_MODELS[0], "history"),
@@ -200,6 +201,21 @@ def caps(bench: Bench) -> Table:
     return Table("Gateway: CPU per request", rows, formats | ratios, [target, how_busy()])
 
 
+def traces(bench: Bench) -> Table:
+    """Measure what OpenTelemetry adds: a span and four measurements for each request."""
+    rows: list[dict[str, Cell]] = []
+    for number in (1, 32, 256):
+        best = bench.best(Case("", FRESH, number))
+        row: dict[str, Cell] = {"chat, fresh": "at once", "number": number}
+        row |= {f"{name} µs": 1e6 * seconds for name, seconds in best.items()}
+        rows.append({**row, "traces add": best[TRACED] / best[BRIM] - 1})
+    formats = dict.fromkeys([f"{server.name} µs" for server in bench.servers], ",.0f")
+    target = f"target of what traces add: ≤ {TRACES_TARGET:.0%}"
+    return Table(
+        "Gateway: CPU per request", rows, {**formats, "traces add": "+.0%"}, [target, how_busy()]
+    )
+
+
 def histories(bench: Bench) -> Table:
     rows: list[dict[str, Cell]] = []
     for title, ask in HISTORIES.items():
@@ -305,6 +321,13 @@ def tables(options: Options) -> Iterator[Table]:
             bench = Bench(load, [relay, *stores], size)
             bench.warm_up()
             yield caps(bench)
+        with (
+            subjects.brim(upstream) as plain,
+            subjects.brim(upstream, TRACED, traces=True) as traced,
+        ):
+            bench = Bench(load, [plain, traced], size)
+            bench.warm_up()
+            yield traces(bench)
         yield from affinity.tables(options)
         yield memory(load, upstream, size)
 

@@ -22,6 +22,7 @@ from brim.gateway.accounts.keys import create_key, hash_secret
 from tests.support.accounts import postgres, valkey
 
 RELAY, BRIM, LITELLM = "bare relay", "brim", "LiteLLM"
+TRACED = "brim, traced"
 SQLITE, POSTGRES, REDIS = "SQLite", "PostgreSQL", "Valkey"
 CHAT_MODELS = ("gpt-4o", "gpt-4.1")
 MESSAGES_MODELS = ("claude-sonnet-4-5", "claude-opus-4-6")
@@ -51,12 +52,18 @@ def relay(upstream: str) -> Iterator[Server]:
 
 
 @contextmanager
-def brim(upstream: str, name: str = BRIM, store: str = "") -> Iterator[Server]:
-    """Run `brim serve`; with a store, a key has caps that are never reached."""
+def brim(
+    upstream: str, name: str = BRIM, store: str = "", *, traces: bool = False
+) -> Iterator[Server]:
+    """Run `brim serve`; with a store, a key has caps that are never reached.
+
+    With `traces`, every request is traced and sent to the upstream.
+    """
     port = free_port()
     command = [sys.executable, "-m", "brim.cli", "serve", "--port", str(port)]
     lines = f'[upstreams.bench]\nendpoint = "{upstream}/v1"\nformat = ["openai", "anthropic"]\n'
     lines += f'[gateway]\nstore = "{store}"\n' if store else ""
+    lines += f'[gateway]\notlp_endpoint = "{upstream}"\n' if traces else ""
     if store:
         asyncio.run(_add_key(store))
     with _file("brim.toml", lines) as path:

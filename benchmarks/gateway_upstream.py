@@ -133,6 +133,8 @@ STREAM_HEAD = (
 STREAM_END = b"0\r\n\r\n"
 MISSING = _whole("404 Not Found", {"error": {"message": "no such path", "type": "not_found_error"}})
 HEALTHY = _whole("200 OK", {})
+ACCEPTED = (b"/healthz", b"/v1/traces", b"/v1/metrics")
+"""Paths that get an empty object: for checks, and for OpenTelemetry's exporter."""
 SAID = [{"type": "text", "text": TEXT}]
 REPLIES = {
     b"/v1/chat/completions": _whole("200 OK", _chat()),
@@ -177,7 +179,7 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, path: bytes, body: bytes) -> None:
         if path not in REPLIES:
-            self.transport.write(HEALTHY if path == b"/healthz" else MISSING)
+            self.transport.write(HEALTHY if path in ACCEPTED else MISSING)
             return
         # As many digits as the mark has, so that no length changes; JSON takes no leading zeros.
         tokens = b"%*d" % (len(TOKENS), max(1, (len(body) - FRAME) // BYTES_PER_TOKEN))

@@ -258,7 +258,7 @@ def test_an_invalid_upstream_is_reported_with_its_flag() -> None:
         ("upstreams.a.models = ['m']", "1: upstreams.a needs an endpoint"),
         (
             "upstreams.a.format = ['openai', 'antropic']",
-            "1: upstreams.a.format must be one of openai, anthropic, responses, "
+            "1: upstreams.a.format must be one of openai, anthropic, responses, gemini, "
             'not "antropic"; did you mean anthropic?',
         ),
         ("upstreams.a.format = []", "1: upstreams.a.format must be one or more of openai, anthro"),

@@ -275,6 +275,7 @@ class GatewayConfig:
     origins: TextList = ()
     passthrough_paths: PathList = ()
     allowed_fields: TextList = ()
+    otlp_endpoint: EndpointUrl | None = None
     require_keys: bool = False
     store: Secret = ""
     user_header: str = ""

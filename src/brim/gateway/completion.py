@@ -30,6 +30,7 @@ from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.model_route import ModelRoute
 from brim.gateway.rate_headers import replace_rate_headers
 from brim.gateway.stream_monitor import StreamMonitor, extract_text
+from brim.gateway.trace_context import TRACEPARENT, TraceContext
 from brim.models.pricing import Usage, cost
 from brim.providers.http_connection import Header
 from brim.wire.formats import GEMINI
@@ -86,6 +87,8 @@ class CompletionHandler(RequestHandler):
 
     async def _read_request(self) -> Forwarder:
         services, record, client_headers = self.services, self.record, self.client_headers
+        if services.traces:
+            record.trace = TraceContext.of(client_headers.by_name.get(TRACEPARENT))
         access = await self._authenticate()
         if access is not None:
             self._billing = RequestBilling(services.accounts, access, record)

@@ -21,6 +21,7 @@ from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.model_route import ModelRoute, RejectedRequest
 from brim.gateway.records import RequestRecord
 from brim.gateway.stream_monitor import StreamOpening, classify_error
+from brim.gateway.trace_context import TRACEPARENT
 from brim.providers.errors import is_template_rejection, redact_key
 from brim.providers.http_connection import Response, SendState
 from brim.providers.transport import MAX_ERROR_BYTES, Transport
@@ -238,6 +239,8 @@ class Exchange:
         sent = headers.build_forwarded_headers(
             self._headers, api.headers, drop_credentials=drops_key
         )
+        if (trace := self._record.trace) is not None:
+            sent = headers.set_header(sent, TRACEPARENT, trace.header())
         path = connection.endpoint.completion_path(route.name, stream=self._is_stream)
         response: Response | None = None
         sending = SendState(None if self._billing is None else self._billing.mark_sent)

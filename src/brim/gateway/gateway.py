@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from brim.config import Config, state_folder
 from brim.errors import BrimError, InputError
@@ -22,6 +22,9 @@ from brim.gateway.metrics import Metrics
 from brim.gateway.records import RecentRequests
 from brim.gateway.reload import ConfigChange
 from brim.gateway.routes import ModelRoutes
+
+if TYPE_CHECKING:
+    from brim.gateway.telemetry import Telemetry
 
 log = logging.getLogger("brim.gateway")
 
@@ -56,7 +59,9 @@ class Gateway:
             ModelRoutes(config, environment),
             WorkerPool(),
             self.running,
+            traces=bool(settings.otlp_endpoint),
         )
+        self._telemetry = _create_telemetry(config, environment)
         self._environment = environment
         self.load_config: Callable[[], Config] = _reject_reload
         """Reads the configuration again."""
@@ -139,6 +144,8 @@ class Gateway:
             self.records.summarize_plan(handler.record)
             self.metrics.add(handler.record)
             self.history.add(handler.record)
+            if self._telemetry is not None:
+                self._telemetry.add(handler.record)
             logs.log_request(handler.record)
         if settlements:
             self.services.accounts.settle(settlements)
@@ -166,6 +173,8 @@ class Gateway:
             await route.save()
         await self.services.routes.close()
         self.services.workers.shutdown()
+        if self._telemetry is not None:
+            await self._telemetry.close()
         logs.flush()
 
     async def _sweep_forever(self) -> None:
@@ -182,6 +191,8 @@ class Gateway:
         for each in list(self.running):
             if each.waiting_since is not None and each.waiting_since < deadline:
                 each.abandon()
+        if self._telemetry is not None:
+            await self._telemetry.export()
         await self.services.accounts.sweep()
         await self.history.flush()
         for route in self.services.routes:
@@ -195,3 +206,17 @@ def _configured_models(config: Config) -> set[str]:
 
 def _reject_reload() -> Config:
     raise InputError("This gateway was started with settings that cannot be read again.")
+
+
+def _create_telemetry(config: Config, environment: Mapping[str, str]) -> Telemetry | None:
+    """Return what sends traces and metrics to the configured endpoint."""
+    if not config.gateway.otlp_endpoint:
+        return None
+    try:
+        from brim.gateway.telemetry import Telemetry
+    except ImportError as error:
+        raise InputError(
+            "gateway.otlp_endpoint needs OpenTelemetry. Install it: pip install 'brim[otel]'"
+        ) from error
+    addresses = {name: upstream.endpoint for name, upstream in config.upstreams.items()}
+    return Telemetry(config.gateway.otlp_endpoint, addresses, environment)

@@ -79,6 +79,8 @@ class Services:
     workers: WorkerPool
     running: Sized
     """The requests in flight."""
+    traces: bool = False
+    """Whether requests are traced."""
 
 
 class RequestHandler(ABC):

@@ -133,6 +133,11 @@ def build_forwarded_headers(
     return [*[pair for pair in client.pairs if pair[0] not in hidden], *own.pairs]
 
 
+def set_header(pairs: Iterable[Header], name: bytes, value: bytes) -> list[Header]:
+    """Return headers with one of them replaced."""
+    return [*(pair for pair in pairs if pair[0] != name), (name, value)]
+
+
 def build_query_headers(
     client: ClientHeaders, own: UpstreamHeaders, *, drop_credentials: bool
 ) -> dict[str, str]:

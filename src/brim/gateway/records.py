@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 from brim.fitting.history import CountedMessages
 from brim.fitting.plan import Plan
+from brim.gateway.trace_context import TraceContext
 from brim.messages import Message, Role
 from brim.models.pricing import Usage
 
@@ -90,6 +91,8 @@ class RequestRecord:
     first_byte: float | None = None
     """Seconds until the response began."""
     seconds: float = 0.0
+    trace: TraceContext | None = None
+    """Its place in a trace; None if requests are not traced."""
     plan: Plan | None = None
     """The plan; without message content once the request has ended."""
 
