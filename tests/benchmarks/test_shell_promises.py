@@ -20,13 +20,13 @@ def check(figures: Figures, turns: int, kills: int) -> None:
 def test_a_shell_with_a_real_model_in_512_tokens_survives_its_ends(
     short_weights: Path, tmp_path: Path
 ) -> None:
-    figures = shell.run_with_model(tmp_path, short_weights, turns=8, kills=3)
-    check(figures, turns=8, kills=3)
+    figures = shell.run_with_model(tmp_path, short_weights, turns=4, kills=2)
+    check(figures, turns=4, kills=2)
 
 
 def test_a_shell_that_is_killed_in_every_way_loses_no_turn(tmp_path: Path) -> None:
-    figures = shell.run_with_script(tmp_path, turns=30, kills=len(KILL_MOMENTS))
-    check(figures, turns=30, kills=len(KILL_MOMENTS))
+    figures = shell.run_with_script(tmp_path, turns=14, kills=len(KILL_MOMENTS))
+    check(figures, turns=14, kills=len(KILL_MOMENTS))
     assert set(figures.kills.values()) == {1}
     assert figures.commands
     assert figures.proposed

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from brim.providers.local import LocalServer
 from brim.storage import Database, SpendLog
 from brim.testing import ErrorReply, ScriptedServer
+from tests.support.forked import run_forked
 from tests.support.shell.driver import PROGRAM, Home
 from tests.support.terminal import Terminal
 
@@ -39,14 +39,11 @@ def ask(tmp_path: Path, llama: LocalServer) -> Ask:
     }
 
     def run(*arguments: str, given: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "brim.cli", "ask", *arguments],
-            input=given,
-            env={**environment, **variables},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
+        return run_forked(
+            ["ask", *arguments],
+            given=given,
+            environment={**environment, **variables},
+            folder=tmp_path,
             timeout=120,
         )
 

@@ -183,7 +183,7 @@ def test_an_unreachable_upstream_matches_the_description() -> None:
 
 # Generated requests
 
-EXAMPLES = settings().max_examples // 2
+EXAMPLES = settings().max_examples // 4
 """Requests for each path; checking the responses takes most of the time."""
 
 

@@ -51,11 +51,11 @@ def test_a_restored_session_continues_with_the_same_requests(
     settings_: Any = {"summarize": summarize} if with_summary else {}
     tools = [{"type": "function", "function": {"name": "run"}}] if with_tools else None
     chat = brim.Session(
-        model, window=2_001, reply=1, policy=policy, system=system, tools=tools, **settings_
+        model, window=1_001, reply=1, policy=policy, system=system, tools=tools, **settings_
     )
     chat.user(text(20, seed))
     other = restore(chat, **settings_)
-    for number in range(24):
+    for number in range(12):
         kind = (seed >> number) % 3
         for one in (chat, other):
             if kind == 0:

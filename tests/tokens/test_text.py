@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import lzma
-import subprocess
 import sys
 import threading
 from functools import cache
@@ -21,6 +20,7 @@ import brim.tokens
 from brim.errors import InputError, UnknownTokenizerError
 from brim.tokens import counter_for, tokenizer
 from brim.tokens.vocabularies import VocabularyTokenizer, load_encoding
+from scripts.pack_vocabularies import pack, tokens_by_rank
 
 OPENAI = ["o200k_base", "cl100k_base"]
 EVERY = [*OPENAI, "chars/3.5", "chars/4"]
@@ -79,18 +79,12 @@ def test_bundled_vocabularies_match_the_published_files(name: str, sha256: str) 
     assert hashlib.sha256(b"".join(lines)).hexdigest() == sha256
 
 
-def test_the_packing_script_reproduces_the_bundled_files(tmp_path: Path) -> None:
-    shipped = Path(brim.tokens.__file__).parents[1] / "data"
-    for name in OPENAI:
-        ranks = load_encoding(name)._mergeable_ranks
-        lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
-        (tmp_path / f"{name}.tiktoken").write_bytes(b"".join(lines))
-    script = Path(__file__).parents[2] / "scripts" / "pack_vocabularies.py"
-    command = [sys.executable, str(script), "--raw", str(tmp_path), "--to", str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True)
-    for name in OPENAI:
-        packed = (tmp_path / f"{name}.xz").read_bytes()
-        assert lzma.decompress(packed) == lzma.decompress((shipped / f"{name}.xz").read_bytes())
+def test_the_packing_script_reproduces_a_bundled_file() -> None:
+    ranks = load_encoding("cl100k_base")._mergeable_ranks
+    lines = (b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ranks.items())
+    packed = pack(tokens_by_rank(b"".join(lines)))
+    shipped = Path(brim.tokens.__file__).parents[1] / "data" / "cl100k_base.xz"
+    assert lzma.decompress(packed) == lzma.decompress(shipped.read_bytes())
 
 
 @pytest.mark.parametrize("name", EVERY)
