@@ -231,6 +231,21 @@ def test_rate_limits_and_caps_of_end_users_are_set_and_listed(office: Office) ->
     assert later.stdout == "app has sent no requests since 2999-01-01.\n"
 
 
+def test_a_store_is_copied_and_pruned(office: Office, tmp_path: Path) -> None:
+    key = office.key("app")
+    office.ask(lambda store: store.reserve(make_reservation("r", 1, key=key), LONG))
+    busy = office.brim("keys", "copy", str(office.file), str(tmp_path / "new.sqlite3"))
+    assert "1 requests in flight" in busy.stderr
+    office.ask(lambda store: store.settle([make_settlement("r", 1_500_000, 7)]))
+    done = office.brim("keys", "copy", str(office.file), str(tmp_path / "new.sqlite3"))
+    assert "1 keys, 1 rows of the ledger with $1.5 and 7 tokens" in done.stdout
+    again = office.brim("keys", "copy", str(office.file), str(tmp_path / "new.sqlite3"), "--json")
+    assert json.loads(again.stdout)["cost"] == "1.5"
+    assert office.brim("keys", "prune", "--older-than", "90d").stdout.startswith("Deleted 0 rows")
+    short = office.brim("keys", "prune", "--older-than", "2d")
+    assert "at least 40 days" in short.stderr
+
+
 def test_caps_are_listed_for_keys_then_projects_then_all(office: Office) -> None:
     for name in ("zoe", "adam", "gone"):
         office.key(name, "--project", f"{name}s", "--cap", "5/day")

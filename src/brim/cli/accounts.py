@@ -50,11 +50,15 @@ class StoreLocation:
 
         return redact_address(self.address, self.folder)
 
-    def write(self, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
-        """Open the store, create it if it does not exist, run the work and close it."""
+    def create(self) -> AccountStore:
+        """Return the store, not opened yet."""
         from brim.gateway.accounts import create_store
 
-        return run_with_store(create_store(self.address, self.folder), work)
+        return create_store(self.address, self.folder)
+
+    def write(self, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
+        """Open the store, create it if it does not exist, run the work and close it."""
+        return run_with_store(self.create(), work)
 
     def read(self, work: Callable[[AccountStore], Awaitable[Result]]) -> Result:
         """Open the store, run the work and close it; a missing file counts as an empty store."""

@@ -279,6 +279,9 @@ class GatewayConfig:
     require_keys: bool = False
     store: Secret = ""
     user_header: str = ""
+    alert_url: Secret = ""
+    alert_secret_env: str = ""
+    keep_ledger_days: NonNegativeInt = 0
     store_unavailable: StoreUnavailable = "reject"
     lease_seconds: Seconds = 60.0
 

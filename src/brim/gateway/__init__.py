@@ -15,6 +15,7 @@ billing      the maximum and the actual cost of one request
 cost_fields  the fields of a body that affect its cost
 account_service  the account store as one gateway uses it
 accounts/    keys, caps, reservations and the ledger
+alert_sender webhooks about caps
 auth         authentication by key
 limits       sizes, timeouts, concurrency, origins
 headers      headers in both directions; options for one request

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,8 @@ from brim.gateway.accounts.reservations import (
     ReservationInvalid,
     Settlement,
 )
-from brim.gateway.accounts.store import AccountStore
+from brim.gateway.accounts.store import AccountStore, check_retention
+from brim.gateway.alert_sender import AlertSender
 from brim.gateway.errors import (
     INVALID_KEY_MESSAGE,
     RESERVATION_EXPIRED_MESSAGE,
@@ -42,6 +44,7 @@ RETRY_SECONDS: Final = 1.0
 """Seconds between attempts to open a store that is unavailable."""
 MAX_SETTLEMENTS: Final = 500
 """Settlements that are recorded in one call."""
+PRUNE_SECONDS: Final = 3_600.0
 MARKER_FILE: Final = "accounts.required"
 UNLIMITED: Final = Admission(())
 """The answer to a reservation without rate limits."""
@@ -65,6 +68,10 @@ class AccountService:
         """Whether clients need a key; true as soon as the store contains one."""
         self.is_unavailable = False
         self.apply(settings)
+        self.alerts = AlertSender(settings, environment)
+        self._keep_days = check_retention(settings.keep_ledger_days)
+        self._prune_at = 0.0
+        """When old rows of the ledger are deleted next."""
         self.collect_settlements: Callable[[], None] = lambda: None
         """Settles finished requests whose settlement is still to be computed."""
         self._lease = settings.lease_seconds
@@ -75,6 +82,7 @@ class AccountService:
         self._settle_lock = asyncio.Lock()
         self._settling: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._alerting: asyncio.Task[None] | None = None
 
     def apply(self, settings: GatewayConfig) -> None:
         """Use the settings that may change while the gateway runs."""
@@ -103,8 +111,9 @@ class AccountService:
             self._set_unavailable(error)
 
     async def stop(self) -> None:
-        if self._opening is not None:
-            self._opening.cancel()
+        for task in (self._opening, self._alerting):
+            if task is not None:
+                task.cancel()
         if not self._is_open:
             return
         try:
@@ -123,9 +132,34 @@ class AccountService:
                 await self._renew_leases()
                 await self._settle_all()
                 await self.store.sweep()
+                self._start_alerts()
+                await self._prune()
                 self._set_available()
         except AccountStoreError as error:
             self._set_unavailable(error)
+
+    def _start_alerts(self) -> None:
+        """Send alerts in the background: a slow receiver must not delay the renewal of leases."""
+        if self.alerts.is_enabled and (self._alerting is None or self._alerting.done()):
+            self._alerting = asyncio.create_task(self._send_alerts())
+
+    async def _send_alerts(self) -> None:
+        try:
+            await self.alerts.run(self.store)
+        except AccountStoreError as error:
+            self._set_unavailable(error)
+        except Exception:
+            log.exception("alerts failed")
+
+    async def _prune(self) -> None:
+        """Delete old rows of the ledger, once an hour."""
+        now = time.monotonic()
+        if not self._keep_days or now < self._prune_at:
+            return
+        self._prune_at = now + PRUNE_SECONDS
+        today = datetime.now(UTC).date()
+        if pruned := await self.store.prune(today - timedelta(days=self._keep_days)):
+            log.info("ledger pruned", extra={"fields": {"rows": pruned}})
 
     async def _renew_leases(self) -> None:
         now = time.monotonic()
@@ -247,6 +281,8 @@ class AccountService:
                 found = await self.store.reserve(reservation, self._lease)
         if isinstance(found, CapReached):
             amount = reservation.max_charge.amount(found.cap.unit)
+            if found.spent + amount > found.cap.limit >= amount:
+                self.alerts.note_rejection(found.scope, found.cap)
             raise errors.cap_error(found, amount, reservation.key_name)
         if isinstance(found, RateReached):
             raise errors.rate_error(found, reservation)

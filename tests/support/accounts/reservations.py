@@ -6,7 +6,13 @@ from typing import Final
 
 from brim.gateway.accounts.caps import ALL, Cap, Unit, key_scope, name_periods, project_scope
 from brim.gateway.accounts.keys import ApiKey, hash_secret
-from brim.gateway.accounts.reservations import Charge, LedgerRow, Reservation, Settlement
+from brim.gateway.accounts.reservations import (
+    Charge,
+    LedgerRow,
+    PrunedSum,
+    Reservation,
+    Settlement,
+)
 from brim.gateway.accounts.store import AccountStore
 from brim.models.pricing import Usage
 
@@ -55,15 +61,21 @@ async def read_counter(
 
 
 async def check_counters(store: AccountStore) -> None:
-    """Check that every counter is the sum of its ledger rows and reservations."""
+    """Check that every counter is the sum of its ledger rows, pruned ones included."""
     rows = (await read_rows(store)).values()
     for one in await store.counters():
         counted = [row for row in rows if one.scope in _scopes(row) and _is_in(one.period, row)]
-        assert one.spent == sum(row.charge.amount(one.unit) for row in counted), one
+        pruned = 0
+        if one.period == "total":
+            sums = [each for each in await store.dump_pruned() if one.scope in _scopes(each)]
+            pruned = sum(
+                each.micro_dollars if one.unit == "dollars" else each.tokens for each in sums
+            )
+        assert one.spent == pruned + sum(row.charge.amount(one.unit) for row in counted), one
         assert one.reserved >= 0, one
 
 
-def _scopes(row: LedgerRow) -> tuple[str, ...]:
+def _scopes(row: LedgerRow | PrunedSum) -> tuple[str, ...]:
     return key_scope(row.key), project_scope(row.project), ALL
 
 

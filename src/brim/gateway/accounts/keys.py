@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from brim.errors import InputError
 from brim.gateway.accounts.caps import (
@@ -85,6 +85,15 @@ class ApiKey:
         """Return the key with these columns, in the order of the fields."""
         id, name, project, is_operator, created, revoked, rules = columns
         return cls(id, name, project, bool(is_operator), created, revoked, KeyRules.load(rules))
+
+
+class SecretRecord(NamedTuple):
+    """A secret of a key, as a hash."""
+
+    hashed: str
+    key: str
+    expires: float | None = None
+    """When it ends, because the key was rotated; None: never."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,16 @@ class LedgerRow:
         return cls(id, time, day, *names, Charge.of(figures), state, bool(estimated))
 
 
+class PrunedSum(NamedTuple):
+    """What the deleted rows of an end user of a key sum up to."""
+
+    key: str
+    project: str
+    user: str
+    micro_dollars: int
+    tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class CapCounter:
     """What counts against a cap in one period.

@@ -6,8 +6,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Protocol
+from typing import Final, Protocol
 
+from brim.errors import InputError
+from brim.gateway.accounts.alerts import Alert, ClaimedAlert
 from brim.gateway.accounts.audit import AuditEntry
 from brim.gateway.accounts.caps import (
     ALL,
@@ -19,12 +21,13 @@ from brim.gateway.accounts.caps import (
     scope_parts,
     to_micro_dollars,
 )
-from brim.gateway.accounts.keys import Access, ApiKey, KeyRules
+from brim.gateway.accounts.keys import Access, ApiKey, KeyRules, SecretRecord
 from brim.gateway.accounts.rates import Admission, RateCounts
 from brim.gateway.accounts.reservations import (
     CapCounter,
     GroupBy,
     LedgerRow,
+    PrunedSum,
     Rejection,
     Reservation,
     Settlement,
@@ -112,10 +115,53 @@ class AccountStore(Protocol):
     async def sweep(self) -> int:
         """End expired leases; return how many there were."""
 
+    # Upkeep
+
+    async def prune(self, before: date) -> int:
+        """Delete the rows of the ledger of earlier days; return how many there were.
+
+        Their sums are kept for total caps. Caps of shorter periods must not need these days.
+        """
+
+    async def running(self) -> int:
+        """Return how many reservations are in flight."""
+
+    async def dump_secrets(self) -> list[SecretRecord]:
+        """Return the secrets of all keys, as hashes."""
+
+    async def dump_pruned(self) -> list[PrunedSum]:
+        """Return the sums of the rows that were pruned."""
+
+    async def load_keys(self, keys: Sequence[ApiKey], secrets: Sequence[SecretRecord]) -> None:
+        """Add the keys of another store. Those that are here stay as they are.
+
+        Raise `InputError` if another active key has the name of one.
+        """
+
+    async def load_rows(self, rows: Sequence[LedgerRow]) -> None:
+        """Add rows of another store's ledger, except those that are here."""
+
+    async def load_pruned(self, sums: Sequence[PrunedSum]) -> None:
+        """Replace the sums of pruned rows by those of another store."""
+
+    # Alerts
+
+    async def add_alerts(self, alerts: Sequence[Alert]) -> None:
+        """Add alerts to the outbox, except those that are or were in it."""
+
+    async def claim_alerts(self, limit: int) -> list[ClaimedAlert]:
+        """Return alerts to send now; no other call returns them until their next attempt is due."""
+
+    async def finish_alert(self, id: str) -> None:
+        """Record that an alert was delivered."""
+
     # Reading
 
-    async def counters(self) -> list[CapCounter]:
-        """Return the counters of the current periods, ordered by name; not those of end users."""
+    async def counters(self, ago: float = 0.0) -> list[CapCounter]:
+        """Return the counters of the current periods, ordered by name; not those of end users.
+
+        With `ago`, return those of the periods so many seconds before.
+        """
 
     async def rate_counts(self, scope: str) -> RateCounts:
         """Return what counts against the rate limits of a scope."""
@@ -129,6 +175,20 @@ class AccountStore(Protocol):
         self, since: date | None = None, until: date | None = None
     ) -> AsyncIterator[LedgerRow]:
         """Iterate over the ledger, the oldest day first."""
+
+
+MIN_RETENTION_DAYS: Final = 40
+"""Rows of a whole month must be there, so that a new monthly cap counts them."""
+
+
+def check_retention(days: int) -> int:
+    """Return the days for which rows are kept. Raise `InputError` if they are too few."""
+    if 0 < days < MIN_RETENTION_DAYS:
+        raise InputError(
+            f"Retention too short: {days} days. Keep the ledger for at least {MIN_RETENTION_DAYS} "
+            "days, so that monthly caps stay exact."
+        )
+    return days
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,26 @@ CREATE INDEX ledger_by_key ON brim.ledger (key, day);
 CREATE INDEX ledger_by_project ON brim.ledger (project, day);
 CREATE INDEX ledger_by_user ON brim.ledger (key, end_user, day) WHERE end_user <> '';
 
+-- What the rows of the ledger that were deleted sum up to, for total caps.
+CREATE TABLE brim.pruned (
+    key text COLLATE "C",
+    project text COLLATE "C",
+    end_user text COLLATE "C",
+    micro_dollars bigint NOT NULL,
+    tokens bigint NOT NULL,
+    PRIMARY KEY (key, project, end_user)
+);
+
+-- The outbox. Delivered alerts stay until they expire, so that no gateway adds them again.
+CREATE TABLE brim.alerts (
+    id text COLLATE "C" PRIMARY KEY,
+    body text NOT NULL,
+    expires double precision,
+    due timestamptz NOT NULL,
+    attempts integer NOT NULL DEFAULT 0,
+    is_delivered boolean NOT NULL DEFAULT false
+);
+
 -- The clock of all replicas.
 CREATE FUNCTION brim.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS
 $$ SELECT clock_timestamp() $$;
@@ -216,6 +236,9 @@ LANGUAGE sql STABLE AS $$
         UNION ALL
         SELECT r.input, r.output, r.micro_dollars FROM brim.ledger r
         WHERE scope = 'all' AND r.day BETWEEN first AND last
+        UNION ALL
+        SELECT p.tokens, 0, p.micro_dollars FROM brim.pruned p
+        WHERE first = '-infinity' AND scope = ANY (brim.scopes(p.key, p.project, p.end_user))
     ) AS m
 $$;
 
@@ -635,4 +658,46 @@ BEGIN
     PERFORM brim.correct_rates(counter_changes, 0);
     PERFORM brim.update_counters(counter_changes);
     RETURN cardinality(ids);
+END $$;
+
+-- Upkeep
+
+-- Deletes some rows of earlier days, and returns how many.
+CREATE FUNCTION brim.prune(before date, batch integer) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    number bigint;
+BEGIN
+    PERFORM brim.lock_counters_shared();
+    WITH gone AS (
+        DELETE FROM brim.ledger r WHERE r.id IN (
+            SELECT o.id FROM brim.ledger o WHERE o.day < before LIMIT batch FOR UPDATE SKIP LOCKED
+        ) RETURNING r.*
+    ),
+    added AS (
+        INSERT INTO brim.pruned AS p
+        SELECT g.key, g.project, g.end_user, sum(g.micro_dollars), sum(g.input + g.output)
+        FROM gone g GROUP BY g.key, g.project, g.end_user ORDER BY g.key, g.project, g.end_user
+        ON CONFLICT (key, project, end_user) DO UPDATE SET
+            micro_dollars = p.micro_dollars + excluded.micro_dollars,
+            tokens = p.tokens + excluded.tokens
+    )
+    SELECT count(*) INTO number FROM gone;
+    RETURN number;
+END $$;
+
+-- Adds rows of another store. All counters are summed again when they are needed.
+CREATE FUNCTION brim.load_rows(rows json) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM brim.lock_counters_exclusive();
+    INSERT INTO brim.ledger SELECT * FROM json_populate_recordset(null::brim.ledger, rows)
+    ON CONFLICT DO NOTHING;
+    DELETE FROM brim.counters;
+END $$;
+
+CREATE FUNCTION brim.load_pruned(sums json) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM brim.lock_counters_exclusive();
+    DELETE FROM brim.pruned;
+    INSERT INTO brim.pruned SELECT * FROM json_populate_recordset(null::brim.pruned, sums);
+    DELETE FROM brim.counters;
 END $$;

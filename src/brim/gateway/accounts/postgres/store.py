@@ -20,6 +20,7 @@ from brim.gateway.accounts.keys import (
     no_active_key_error,
 )
 from brim.gateway.accounts.postgres.pool import REPORT_SECONDS, PostgresPool
+from brim.gateway.accounts.postgres.upkeep import PostgresUpkeep
 from brim.gateway.accounts.rates import (
     Admission,
     RateCounts,
@@ -91,7 +92,7 @@ _CAPS: Final = "$14, $15, $16, $17, $18, $19, $20"
 _RESERVE: Final = f"SELECT * FROM brim.reserve({_RESERVATION}, {_CAPS}, $21)"
 _COUNTERS: Final = (
     "SELECT c.scope, c.unit, c.period, c.spent, c.reserved "
-    "FROM brim.counters c, (SELECT brim.clock() AS now) AS t "
+    "FROM brim.counters c, (SELECT brim.clock() - brim.seconds($1) AS now) AS t "
     "WHERE c.period = ANY (brim.periods(t.now)) AND c.scope NOT LIKE 'user:%' "
     "ORDER BY c.scope || '/' || c.period || '/' || c.unit"
 )
@@ -119,7 +120,7 @@ _ROWS: Final = (
 )
 
 
-class PostgresAccountStore:
+class PostgresAccountStore(PostgresUpkeep):
     """An account store in the schema `brim` of a PostgreSQL database, version 14 or newer."""
 
     def __init__(self, url: str) -> None:
@@ -254,8 +255,8 @@ class PostgresAccountStore:
 
     # Reading
 
-    async def counters(self) -> list[CapCounter]:
-        return [CapCounter(*row) for row in await self._pool.fetch_rows(_COUNTERS)]
+    async def counters(self, ago: float = 0.0) -> list[CapCounter]:
+        return [CapCounter(*row) for row in await self._pool.fetch_rows(_COUNTERS, ago)]
 
     async def rate_counts(self, scope: str) -> RateCounts:
         return RateCounts(*[row[0] for row in await self._pool.fetch_rows(_RATE_COUNTS, scope)])

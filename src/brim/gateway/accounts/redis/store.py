@@ -14,7 +14,7 @@ import asyncio
 import json
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import date
 from operator import add
 from typing import Any, Final, cast
@@ -37,9 +37,10 @@ from brim.gateway.accounts.rates import (
     seconds_until_room,
 )
 from brim.gateway.accounts.redis.script_runner import ScriptRunner
+from brim.gateway.accounts.redis.texts import dump_charge, dump_list, pairs
+from brim.gateway.accounts.redis.upkeep import RedisUpkeep
 from brim.gateway.accounts.reservations import (
     CapCounter,
-    Charge,
     GroupBy,
     LedgerRow,
     Rejection,
@@ -59,7 +60,7 @@ _NO_SUMS: Final = (0,) * 8
 """Requests, the figures of a charge, and presumed requests."""
 
 
-class RedisAccountStore:
+class RedisAccountStore(RedisUpkeep):
     """An account store at a URL: `redis://user:password@host:6379/0`, rediss, valkey(s), unix."""
 
     def __init__(self, url: str) -> None:
@@ -124,7 +125,7 @@ class RedisAccountStore:
             await self._ask("HDEL", "caps", scope)
 
     async def caps(self) -> dict[str, tuple[Cap, ...]]:
-        found = _pairs(await self._ask("HGETALL", "caps"))
+        found = pairs(await self._ask("HGETALL", "caps"))
         return {scope: load_caps(text) for scope, text in sorted(found)}
 
     # The audit log
@@ -164,7 +165,7 @@ class RedisAccountStore:
         arguments = [
             value
             for one in clean_settlements(settlements)
-            for value in (one.id, _dump_charge(one.charge), json.dumps(one.is_estimated))
+            for value in (one.id, dump_charge(one.charge), json.dumps(one.is_estimated))
         ]
         if arguments:
             await self._run("settle", *arguments)
@@ -177,11 +178,11 @@ class RedisAccountStore:
 
     # Reading
 
-    async def counters(self) -> list[CapCounter]:
+    async def counters(self, ago: float = 0.0) -> list[CapCounter]:
         found = [
             _to_counter(period, field, text)
-            for period, fields in await self._run("counters")
-            for field, text in _pairs(fields)
+            for period, fields in await self._run("counters", str(ago))
+            for field, text in pairs(fields)
             if "/user:" not in field
         ]
         return sorted(found, key=lambda one: counter_name(one.scope, one.unit, one.period))
@@ -195,7 +196,7 @@ class RedisAccountStore:
         sums: defaultdict[tuple[str, ...], tuple[int, ...]] = defaultdict(lambda: _NO_SUMS)
         for days in _pages(await self._days(since, until)):
             for day, groups in await self._run("totals", *days):
-                for name, text in _pairs(groups):
+                for name, text in pairs(groups):
                     if name.startswith("@"):
                         continue
                     group, numbers = _parse_total(by, day, name, text)
@@ -261,24 +262,14 @@ class RedisAccountStore:
 # Arguments of scripts
 
 
-def _dump_charge(charge: Charge) -> str:
-    return json.dumps(charge.figures, separators=(",", ":"))
-
-
 def _reservation_arguments(reservation: Reservation, lease: float) -> Iterator[str]:
     yield reservation.id
     yield str(lease)
     yield reservation.key
-    yield _dump_charge(reservation.max_charge)
-    yield _dump_list(reservation.names)
+    yield dump_charge(reservation.max_charge)
+    yield dump_list(reservation.names)
     for scope, cap in reservation.caps:
         yield from (f"{cap.period}/{cap.unit}/{scope}", str(cap.limit))
-
-
-def _dump_list(names: Iterable[str]) -> str:
-    """Return names as JSON whose only brackets are the first and last: scripts match them."""
-    inner = json.dumps(tuple(names), ensure_ascii=False, separators=(",", ":"))[1:-1]
-    return "[" + inner.replace("[", "\\u005b").replace("]", "\\u005d") + "]"
 
 
 # Results of scripts
@@ -304,7 +295,7 @@ def _to_rate_reached(
         return RateReached(scope, cap, int(used), 0.0)
     counted = [
         (int(name.partition("/")[2]), int(number))
-        for name, number in _pairs(fields)
+        for name, number in pairs(fields)
         if name.startswith(cap.unit)
     ]
     amount = reservation.max_charge.amount(cap.unit)
@@ -330,10 +321,6 @@ def _parse_total(
     requests, *figures = json.loads(text)
     presumed = requests if state == "presumed" else 0
     return tuple(facts[one] for one in by), (requests, *figures, presumed)
-
-
-def _pairs(flat: Sequence[str]) -> Iterable[tuple[str, str]]:
-    return zip(flat[::2], flat[1::2], strict=True)
 
 
 def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:

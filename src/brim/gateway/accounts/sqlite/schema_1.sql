@@ -105,3 +105,23 @@ CREATE TABLE ledger (
 CREATE INDEX ledger_by_key ON ledger (key, time);
 CREATE INDEX ledger_by_project ON ledger (project, time);
 CREATE INDEX ledger_by_user ON ledger (key, user, time) WHERE user <> '';
+
+-- What the rows of the ledger that were deleted sum up to, for total caps.
+CREATE TABLE pruned (
+    key TEXT NOT NULL,
+    project TEXT NOT NULL,
+    user TEXT NOT NULL,
+    cost INTEGER NOT NULL,
+    tokens INTEGER NOT NULL,
+    PRIMARY KEY (key, project, user)
+) STRICT, WITHOUT ROWID;
+
+-- The outbox. Delivered alerts stay until they expire, so that no gateway adds them again.
+CREATE TABLE alerts (
+    id TEXT PRIMARY KEY,
+    body TEXT NOT NULL,
+    expires REAL,
+    due REAL NOT NULL,
+    attempts INTEGER NOT NULL,
+    delivered INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError
+from brim.gateway.accounts.alerts import Alert, ClaimedAlert
 from brim.gateway.accounts.audit import AuditEntry
 from brim.gateway.accounts.caps import ALL, Cap, current_periods, load_caps, start_of_day
-from brim.gateway.accounts.keys import Access, ApiKey, KeyRules
+from brim.gateway.accounts.keys import Access, ApiKey, KeyRules, SecretRecord
 from brim.gateway.accounts.rates import Admission, RateCounts
 from brim.gateway.accounts.reservations import (
     CapCounter,
     GroupBy,
     LedgerRow,
+    PrunedSum,
     Rejection,
     Reservation,
     Settlement,
@@ -29,7 +31,7 @@ from brim.gateway.accounts.reservations import (
     clean_text,
     to_spending_row,
 )
-from brim.gateway.accounts.sqlite import rates
+from brim.gateway.accounts.sqlite import rates, upkeep
 from brim.gateway.accounts.sqlite import transactions as steps
 from brim.gateway.accounts.sqlite.write_queue import BUSY_SECONDS, Operation, WriteQueue, is_busy
 from brim.models.pricing import SpendingRow
@@ -164,10 +166,49 @@ class SqliteAccountStore:
         await self._in_thread(_checkpoint)
         return expired
 
+    # Upkeep
+
+    async def prune(self, before: date) -> int:
+        pruned = 0
+        while some := await self._write(upkeep.prune, start_of_day(before)):
+            pruned += some
+        return pruned
+
+    async def running(self) -> int:
+        return int((await self._read("SELECT count(*) FROM leases"))[0][0])
+
+    async def dump_secrets(self) -> list[SecretRecord]:
+        rows = await self._read("SELECT hash, key, expires FROM secrets ORDER BY hash")
+        return [SecretRecord(*row) for row in rows]
+
+    async def dump_pruned(self) -> list[PrunedSum]:
+        rows = await self._read("SELECT * FROM pruned ORDER BY key, project, user")
+        return [PrunedSum(*row) for row in rows]
+
+    async def load_keys(self, keys: Sequence[ApiKey], secrets: Sequence[SecretRecord]) -> None:
+        await self._write(upkeep.load_keys, keys, secrets)
+
+    async def load_rows(self, rows: Sequence[LedgerRow]) -> None:
+        await self._write(upkeep.load_rows, rows)
+
+    async def load_pruned(self, sums: Sequence[PrunedSum]) -> None:
+        await self._write(upkeep.load_pruned, sums)
+
+    # Alerts
+
+    async def add_alerts(self, alerts: Sequence[Alert]) -> None:
+        await self._write(upkeep.add_alerts, alerts)
+
+    async def claim_alerts(self, limit: int) -> list[ClaimedAlert]:
+        return await self._write(upkeep.claim_alerts, limit)
+
+    async def finish_alert(self, id: str) -> None:
+        await self._write(upkeep.finish_alert, id)
+
     # Reading
 
-    async def counters(self) -> list[CapCounter]:
-        periods = current_periods(self._clock()).values()
+    async def counters(self, ago: float = 0.0) -> list[CapCounter]:
+        periods = current_periods(self._clock() - ago).values()
         rows = await self._read(
             "SELECT scope, unit, period, spent, reserved FROM counters "
             f"WHERE period IN ({', '.join('?' * len(periods))}) AND scope NOT LIKE 'user:%' "

@@ -320,6 +320,10 @@ def _sum(base: sqlite3.Connection, table: str, scope: str, period: str, unit: Un
         (*values, *_span(period)),
     )
     total: int = found.fetchone()[0]
+    if table == "ledger" and period == "total":
+        amount = "cost" if unit == "dollars" else "tokens"
+        pruned = f"SELECT coalesce(sum({amount}), 0) FROM pruned WHERE {whose}"
+        total += base.execute(pruned, values).fetchone()[0]
     return total
 
 

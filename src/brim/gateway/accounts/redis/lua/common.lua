@@ -5,6 +5,8 @@
 --   audit                                   who changed what, by time
 --   leases expiry                           reservations in flight, and when their leases expire
 --   days rows:DAY                           the ledger: ended reservations by the day they were made
+--   pruned                                  sums of deleted rows, by scope ("@…") and by end user
+--   alerts alerts_due alerts_attempts alerts_expiry      the outbox; delivered alerts are not due
 --   presumed                                the days of rows that a late settlement may still correct
 --   totals:DAY counters:PERIOD              sums of the above; a missing one is summed again
 --   rates:SCOPE running:SCOPE               what counts against rate limits, only where there are any
@@ -207,7 +209,17 @@ local function spent_in(place)
       spent = spent + tonumber(redis.call('HGET', at('totals:' .. day), '@' .. place.field) or 0)
     end
   end
+  if place.period == 'total' then
+    spent = spent + tonumber(redis.call('HGET', at('pruned'), '@' .. place.field) or 0)
+  end
   return spent
+end
+
+-- Deletes the counters that are in use, so that they are summed again.
+local function delete_counters()
+  for _, kind in ipairs(PERIODS) do
+    redis.call('DEL', at('counters:' .. period_name(kind, day_of(now))))
+  end
 end
 
 -- Returns the part of a counter that belongs to a reservation.
