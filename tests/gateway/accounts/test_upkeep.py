@@ -53,7 +53,7 @@ def make_row(id: str, day: date, cost: int, user: str = "", **changes: object) -
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
-async def spent(store: AccountStore, scope: str, cap: Cap, user: str = "") -> int:
+async def read_spent(store: AccountStore, scope: str, cap: Cap, user: str = "") -> int:
     """Return what a new cap counts, by a request that it rejects."""
     request = make_reservation("x", cap.limit + 1, (scope, cap), tokens=cap.limit + 1, user=user)
     rejected = await store.reserve(request, LONG)
@@ -77,11 +77,11 @@ async def test_pruned_rows_still_count_in_total_caps(store: AccountStore) -> Non
     assert await store.prune(TODAY - timedelta(days=90)) == 0
     assert set(await read_rows(store)) == {"c"}
     for scope, dollars in ((OWN, 12), (project_scope("blue"), 12), (ALL, 12)):
-        assert await spent(store, scope, Cap(1)) == dollars
-        assert await spent(store, scope, Cap(1, "tokens")) == 8 * dollars
-        assert await spent(store, scope, Cap(1, "dollars", "month")) == 5
-    assert await spent(store, user_scope(KEY.id, "max"), Cap(1), "max") == 8
-    assert await spent(store, user_scope(KEY.id, ""), Cap(1)) == 4
+        assert await read_spent(store, scope, Cap(1)) == dollars
+        assert await read_spent(store, scope, Cap(1, "tokens")) == 8 * dollars
+        assert await read_spent(store, scope, Cap(1, "dollars", "month")) == 5
+    assert await read_spent(store, user_scope(KEY.id, "max"), Cap(1), "max") == 8
+    assert await read_spent(store, user_scope(KEY.id, ""), Cap(1)) == 4
     assert await store.dump_pruned() == [
         PrunedSum(KEY.id, "blue", "", 4, 32),
         PrunedSum(KEY.id, "blue", "max", 3, 24),
@@ -98,7 +98,7 @@ async def test_pruning_does_not_change_counters(store: AccountStore) -> None:
     await store.load_rows([make_row("b", TODAY - timedelta(days=98), 1)])
     await store.prune(TODAY - timedelta(days=50))
     assert [(one.spent, one.reserved) for one in before] == [(7, 0)]
-    assert await spent(store, OWN, Cap(1)) == 8
+    assert await read_spent(store, OWN, Cap(1)) == 8
 
 
 async def test_many_rows_are_pruned(store: AccountStore) -> None:
@@ -154,7 +154,7 @@ async def test_a_copied_store_has_the_same_keys_caps_and_ledger(
     assert [entry.id for entry in await target.audit_entries(9)] == [
         entry.id for entry in await blank.audit_entries(9)
     ]
-    assert await spent(target, OWN, Cap(1)) == 15
+    assert await read_spent(target, OWN, Cap(1)) == 15
     await target.settle([make_settlement("lost", 1)])
     assert (await read_rows(target))["lost"].charge.micro_dollars == 1
 
