@@ -279,7 +279,7 @@ def test_the_exit_code_is_that_of_the_command(field: Field, command: str, code: 
 def test_a_sandbox_that_cannot_be_entered_runs_nothing(tmp_path: Path) -> None:
     options = {
         "kind": "bubblewrap", "project": str(tmp_path / "absent"), "folder": "/", "network": False,
-        "unset": [], "command": ["touch", str(tmp_path / "made")],
+        "unset": [], "escapes": [], "metadata": [], "command": ["touch", str(tmp_path / "made")],
     }  # fmt: skip
     arguments = [sys.executable, "-I", "-S", sandbox_child.__file__, json.dumps(options)]
     done = subprocess.run(arguments, capture_output=True, check=False)

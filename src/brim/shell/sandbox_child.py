@@ -29,21 +29,6 @@ FAILED = 125
 OLDEST_LANDLOCK = 3
 """The first version that covers truncation."""
 
-# Names of system calls with their numbers on x86-64 and on 64-bit ARM; None if they do not exist.
-ESCAPES: Mapping[str, tuple[int | None, int]] = {
-    "ptrace": (101, 117), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
-    "mount_setattr": (442, 442), "move_mount": (429, 429), "open_tree": (428, 428),
-    "fsopen": (430, 430), "setns": (308, 268), "kexec_load": (246, 104), "reboot": (169, 142),
-    "bpf": (321, 280), "io_uring_setup": (425, 425), "process_vm_writev": (311, 271),
-    "init_module": (175, 105), "keyctl": (250, 219), "perf_event_open": (298, 241),
-}  # fmt: skip
-METADATA: Mapping[str, tuple[int | None, int]] = {
-    "chmod": (90, 53), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
-    "chown": (92, 54), "fchown": (93, 55), "lchown": (94, 54), "fchownat": (260, 54),
-    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
-    "lremovexattr": (198, 15), "fremovexattr": (199, 16), "utime": (132, 88), "utimes": (235, 88),
-    "futimesat": (261, 88), "utimensat": (280, 88),
-}  # fmt: skip
 SOCKET, IOCTL, PRLIMIT = (41, 198), (16, 29), (302, 261)
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 TERMINAL_INPUT = (0x5412, 0x541C)
@@ -124,15 +109,12 @@ def _enter(run: Callable[[Mapping[str, Any]], None], options: Mapping[str, Any])
 # The filter of system calls
 
 
-def build_filter(*, ip_allowed: bool, metadata_allowed: bool) -> bytes:
+def build_filter(denied: Sequence[int], *, ip_allowed: bool) -> bytes:
     """Return a seccomp program that allows everything except what leaves the sandbox."""
     at = 0 if platform.machine() == "x86_64" else 1
-    denied = [numbers[at] for numbers in ESCAPES.values()]
-    if not metadata_allowed:
-        denied += [numbers[at] for numbers in METADATA.values()]
     rows = [(0x20, 0, 0, 4), (0x15, 1, 0, AUDIT_ARCH[platform.machine()]), (0x06, 0, 0, 0x80000000)]
     rows += [(0x20, 0, 0, 0), (0x35, 0, 1, 0x40000000), (0x06, 0, 0, 0x00050000 | errno.EPERM)]
-    for number in dict.fromkeys(filter(None, denied)):
+    for number in denied:
         rows += [(0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | errno.EPERM)]
     rows += _check_argument(IOCTL[at], 24, TERMINAL_INPUT, are_allowed=False)
     rows += _check_argument(SOCKET[at], 16, IP_FAMILIES if ip_allowed else (), are_allowed=True)
@@ -178,7 +160,7 @@ def _run_bubblewrap(options: Mapping[str, Any]) -> None:
         inside = json.dumps({**options, "kind": "inside"})
         options = {**options, "command": [sys.executable, "-I", "-S", __file__, inside]}
     program = os.memfd_create("filter", 0)
-    os.write(program, build_filter(ip_allowed=True, metadata_allowed=True))
+    os.write(program, build_filter(options["escapes"], ip_allowed=True))
     os.lseek(program, 0, os.SEEK_SET)
     arguments = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     arguments += [] if options["network"] else ["--unshare-net"]
@@ -222,8 +204,8 @@ def _run_landlock(options: Mapping[str, Any]) -> None:
     for capability in range(41):
         LIBC.prctl(24, capability, 0, 0, 0)
     has_mounts = options["has_mounts"]
-    ip_allowed = options["network"] or has_mounts
-    _apply_filter(build_filter(ip_allowed=ip_allowed, metadata_allowed=has_mounts))
+    denied = options["escapes"] + ([] if has_mounts else options["metadata"])
+    _apply_filter(build_filter(denied, ip_allowed=options["network"] or has_mounts))
     os.execvp(options["command"][0], options["command"])
 
 

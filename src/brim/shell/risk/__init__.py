@@ -9,34 +9,15 @@ with known options; a command that cannot be parsed counts as destructive.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from brim.shell.risk.findings import Finding, Risk
+from brim.shell.risk.findings import Assessment, Finding, LimitReachedError, Risk
 
 __all__ = ["Assessment", "Finding", "Risk", "assess"]
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Assessment:
-    """What a command may do, with the parts that need a typed yes."""
-
-    risk: Risk
-    findings: tuple[Finding, ...] = ()
-    runs_changed_file: bool = False
-    """Whether it runs a file that may have been changed in this conversation."""
-
-    @property
-    def is_destructive(self) -> bool:
-        return self.risk is Risk.DESTRUCTIVE
-
-    @property
-    def is_read_only(self) -> bool:
-        return self.risk is Risk.READ_ONLY
 
 
 def assess(
@@ -56,22 +37,20 @@ def assess(
     in `project`, and those that changed after `since`, may have been written by the model. Without
     `since`, no file that is run counts as read-only.
     """
-    from brim.shell.risk.findings import LimitReachedError, ReviewLog
     from brim.shell.risk.places import Places
     from brim.shell.risk.review import Review, ShellNames
     from brim.shell.risk.words import clean
 
-    text, log = clean(command), ReviewLog()
+    text, found = clean(command), Assessment()
     known = {"PWD": str(folder)} | {name: clean(value) for name, value in variables.items()}
     places = Places((folder,), home or Path(known.get("HOME") or "/"), project, since)
     names = ShellNames(known, {k: clean(v) for k, v in aliases.items()}, functions)
     try:
-        Review(log, names, places, text).script(text, text)
+        Review(found, names, places, text).script(text, text)
     except LimitReachedError:
         pass
     except Exception as error:  # an internal error must not let a command through
-        log.findings[Finding(text[:300], f"it could not be assessed ({type(error).__name__})")] = (
-            None
-        )
-        log.risk = Risk.DESTRUCTIVE
-    return Assessment(log.risk, tuple(log.findings), log.runs_changed_file)
+        why = f"it could not be assessed ({type(error).__name__})"
+        found.findings[Finding(text[:300], why)] = None
+        found.risk = Risk.DESTRUCTIVE
+    return found

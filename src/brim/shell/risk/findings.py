@@ -1,4 +1,4 @@
-"""What a review found: the risk, the parts that need a typed yes, and the work that was done."""
+"""The result of a review: the risk, and the parts of a command that need a typed yes."""
 
 from __future__ import annotations
 
@@ -36,15 +36,25 @@ class LimitReachedError(Exception):
 
 
 @dataclass(slots=True)
-class ReviewLog:
-    """The result so far, and the work that was done for it."""
+class Assessment:
+    """What a command may do; a review adds to it."""
 
     risk: Risk = Risk.READ_ONLY
     findings: dict[Finding, None] = field(default_factory=dict)
+    """The parts that need a typed yes, in order."""
     runs_changed_file: bool = False
     """Whether it runs a file that may have been changed in this conversation."""
     calls: int = 0
+    """Work that was done: commands, and characters parsed."""
     parsed: int = 0
+
+    @property
+    def is_destructive(self) -> bool:
+        return self.risk is Risk.DESTRUCTIVE
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.risk is Risk.READ_ONLY
 
     def add(self, text: str, why: str) -> None:
         """Record a destructive part."""

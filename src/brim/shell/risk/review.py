@@ -24,7 +24,7 @@ from brim.shell.risk.calls import (
     language_of,
     why_by_table,
 )
-from brim.shell.risk.findings import ReviewLog, Risk
+from brim.shell.risk.findings import Assessment, Risk
 from brim.shell.risk.inner import (
     ASSIGNMENT,
     InnerCommand,
@@ -81,7 +81,7 @@ _CONTINUED: Final = re.compile(r"['#]|<<")
 class Review:
     """Reviews texts and commands, and records what it finds."""
 
-    log: ReviewLog
+    log: Assessment
     names: ShellNames
     places: Places
     whole: str
