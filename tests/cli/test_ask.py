@@ -140,3 +140,15 @@ def test_a_model_cannot_control_the_terminal(tmp_path: Path, reply: str | ErrorR
     assert not re.search(
         r"[^\x20-\x7e\n\u00a0-\u200d\u2010-\u2027\u2030-\uffff]", written.replace("\r\n", "\n")
     )
+
+
+def test_a_reply_in_a_pipe_is_unchanged(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with ScriptedServer([HOSTILE]) as provider:
+        home.configure(provider)
+        command = [*PROGRAM, "ask"]
+        done = subprocess.run(
+            command, env=home.environment, cwd=tmp_path, capture_output=True, check=True,
+            input=b"hello",
+        )  # fmt: skip
+    assert done.stdout.decode() == f"{HOSTILE}\n"

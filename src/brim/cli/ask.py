@@ -69,7 +69,8 @@ def ask(
     with _open_answer(session, choice, config, max_tokens) as stream:
         for text in stream.texts():
             if not as_json:
-                click.echo(sanitize(text) if sys.stdout.isatty() else text, nl=False)
+                shown = sanitize(text) if sys.stdout.isatty() else text
+                click.echo(shown, nl=False, color=True)  # else click removes sequences in a pipe
         if not as_json:
             click.echo()
         print_notices(_list_notices(session, stream))

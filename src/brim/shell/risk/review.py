@@ -257,7 +257,9 @@ class Review:
         call = ProgramCall(name, tuple(words[1:]), self.places, stdin)
         alias = self.names.aliases.get(first)
         if alias is not None and words[0].is_bare:
-            self._run_alias(first, alias, call, source)
+            kept = {key: value for key, value in self.names.aliases.items() if key != first}
+            inside = replace(self.inner(stdin=stdin), names=replace(self.names, aliases=kept))
+            inside.script(f"{alias}{source.removeprefix(first)}", source)
             return
         if name in ("cd", "pushd"):
             self._enter(call)
@@ -270,16 +272,6 @@ class Review:
         if "/" in first and not self.places.is_remote:
             self._run_program_file(words[0].text, call, source)
         self._run_program(call, words, source)
-
-    def _run_alias(self, name: str, text: str, call: ProgramCall, source: str) -> None:
-        kept = {key: value for key, value in self.names.aliases.items() if key != name}
-        inside = replace(self.inner(), names=replace(self.names, aliases=kept))
-        if re.fullmatch(r"[\w ./:=+-]+", text):
-            words = [Word(part) for part in text.split()]
-            inside.run([*words, *call.words], call.stdin, source)
-        else:
-            self.log.raise_to_other()
-            inside.script(text, source)
 
     def _program_name(self, word: Word, source: str) -> str | None:
         """Return the program's name without its folder; None, with a finding, if it is unknown."""
