@@ -132,7 +132,7 @@ def test_a_request_that_cannot_fit_gets_googles_error() -> None:
 def test_a_context_length_error_is_answered_with_a_smaller_request(in_stream: bool) -> None:
     with gateway("Blue.", window=3_000) as (running, upstream):
         upstream.window = 2_000
-        answers = stream(running, talk(45)) if in_stream else [generate(running, talk(45))]
+        answers = stream(running, talk(26)) if in_stream else [generate(running, talk(26))]
         assert "".join(answer.text or "" for answer in answers) == "Blue."
         assert [len(upstream.rejected), len(upstream.requests)] == [1, 2]
 

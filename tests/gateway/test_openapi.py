@@ -65,7 +65,8 @@ def test_every_path_is_described_and_no_other() -> None:
         if isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}
     }
-    assert list_operations() == routes | {("POST", path) for path in PATHS}
+    gemini = {f"/v1beta/models/{{model}}:{name}enerateContent" for name in ("g", "streamG")}
+    assert list_operations() == routes | {("POST", path) for path in gemini.union(PATHS)}
 
 
 def test_the_description_is_served(served: Running) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from brim import config
-from brim.config import Config
+from brim.config import Config, GatewayConfig
 from brim.gateway.asgi import create_app
+from brim.gateway.records import RequestRecord
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -112,3 +116,24 @@ def test_alerts_use_existing_metrics_and_error_codes() -> None:
 def test_no_load_balancer_sends_a_request_twice() -> None:
     assert re.search(r"^ +proxy_next_upstream error timeout;$", read("nginx.conf"), re.MULTILINE)
     assert re.search(r"^ +retry-on conn-failure$", read("haproxy.cfg"), re.MULTILINE)
+
+
+def test_the_dashboard_is_valid_and_uses_existing_metrics_and_labels() -> None:
+    written = json.loads(read("grafana-dashboard.json"))
+    board = Dashboard.from_json(written)
+    assert json.loads(JSONEncoder().encode(board))["title"] == written["title"]
+    assert board.panels is not None
+    assert len(board.panels) == len(written["panels"])
+    app = create_app(Config(gateway=GatewayConfig(require_keys=True)), {})
+    record = RequestRecord("/v1/chat/completions", "openai")
+    record.code, record.trimmed = "uncountable", {"dropped": 1}
+    record.problems.append(("a", "b", "timeout"))
+    app.gateway.metrics.add(record)
+    known = {family.name: family for family in app.gateway.metrics.snapshot()}
+    for panel in written["panels"]:
+        for target in panel["targets"]:
+            for name, labels in re.findall(r"(brim_\w+)(?:{([^}]*)})?", target["expr"]):
+                family = known[re.sub("_(total|bucket)$", "", name)]
+                found = {label for sample in family.samples for label in sample.labels}
+                if family.samples:
+                    assert set(re.findall(r"(\w+)[=!]", labels)) <= found, name

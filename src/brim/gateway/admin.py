@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from brim.errors import BrimError
 from brim.fitting.profile import ModelProfile
-from brim.gateway import bodies, dashboard, errors, headers, metrics
+from brim.gateway import bodies, compression, dashboard, errors, headers, metrics
 from brim.gateway.account_admin import ANONYMOUS, AccountAdmin
 from brim.gateway.bodies import PATHS, check_conversation
 from brim.gateway.errors import GatewayError
@@ -61,11 +61,17 @@ class AdminRoutes:
             ("GET", "/models/{name:path}", self.model),
             ("POST", ANTHROPIC.count_path, partial(self.count, ANTHROPIC)),
             ("POST", RESPONSES.count_path, partial(self.count, RESPONSES)),
-            ("POST", GEMINI.count_path, partial(self.count, GEMINI)),
+        ]
+        google: list[tuple[str, str, View]] = [
+            ("POST", f"{version}{GEMINI.count_path}", partial(self.count, GEMINI))
+            for version in (GEMINI.version, "/v1")
         ]
         views: list[tuple[str, str, View]] = [
             *((method, f"/v1{path}", view) for method, path, view in versioned),
-            *((method, GEMINI.version + path, view) for method, path, view in versioned),
+            *google,  # before the paths of models, which match them too
+            ("GET", f"{GEMINI.version}/models", self.models),
+            ("GET", f"{GEMINI.version}/models/{{name:path}}", self.model),
+            ("POST", "/v1/compress", self.compress),
             *versioned,  # some clients omit the version
             ("GET", "/", dashboard.send_asset),
             ("GET", dashboard.ASSETS + "{name}", dashboard.send_asset),
@@ -198,6 +204,17 @@ class AdminRoutes:
             if tokens is not None:
                 return tokens, "server"
         return await services.workers.run(route.count_tokens, body, format)
+
+    async def compress(self, request: Request) -> Response:
+        """Return messages that fit their model, without sending them."""
+        services, client = self._gateway.services, _read_headers(request)
+        services.limits.check_room(len(services.running))
+        services.limits.check_origin(client)
+        raw = await services.limits.read_body(client, request.receive)
+        body = await services.workers.run(bodies.parse_body, raw)
+        route = compression.find_route(services.routes, body)
+        await route.prepare(lambda _: {})
+        return json_response(await services.workers.run(compression.compress, route, body))
 
     # Recent requests
 

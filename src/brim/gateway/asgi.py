@@ -24,7 +24,7 @@ from brim import config
 from brim.config import Config
 from brim.gateway import logs
 from brim.gateway.admin import AdminRoutes
-from brim.gateway.bodies import PATHS, find_format
+from brim.gateway.bodies import MODEL_PATH, PATHS, find_format
 from brim.gateway.completion import CompletionHandler
 from brim.gateway.gateway import Gateway
 from brim.gateway.passthrough import PassthroughHandler, PassthroughPaths
@@ -40,7 +40,11 @@ class App:
         self.gateway = gateway
         self._admin = AdminRoutes(gateway).app()
         patterns = [each.path_regex for each in self._admin.routes if isinstance(each, Route)]
-        own_paths = [*map(re.escape, PATHS), *(regex.pattern for regex in patterns)]
+        own_paths = [
+            *map(re.escape, PATHS),
+            MODEL_PATH.pattern,
+            *(regex.pattern for regex in patterns),
+        ]
         self._own_paths = own_paths
         self._set_passthrough_paths()
         gateway.configured = self._set_passthrough_paths

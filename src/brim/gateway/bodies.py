@@ -19,10 +19,13 @@ from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, GEMINI, RESPONSES, BodyF
 from brim.wire.formats import detect_format as detect_by_shape
 
 PATHS: Final[Mapping[str, BodyFormat]] = {
-    path: format for format in FORMATS.values() for path in (format.versioned_path, format.path)
+    path: format
+    for format in FORMATS.values()
+    for path in (format.versioned_path, format.path)
+    if format is not GEMINI
 }
-"""Paths of each format; some clients omit the version."""
-_MODEL_PATH: Final = re.compile(
+"""Paths of each format; some clients omit the version. Those of Gemini contain the model."""
+MODEL_PATH: Final = re.compile(
     r"/(?:v1(?:beta|alpha)?/)?models/(?P<model>[^/:]+):(?P<stream>streamG|g)enerateContent"
 )
 
@@ -36,14 +39,14 @@ class ModelPath(NamedTuple):
 
 def match_model_path(path: str) -> ModelPath | None:
     """Return the model in a path of Gemini's API; None for any other path."""
-    found = _MODEL_PATH.fullmatch(path)
+    found = MODEL_PATH.fullmatch(path)
     return None if found is None else ModelPath(found["model"], found["stream"] != "g")
 
 
 def find_format(path: str) -> BodyFormat | None:
     """Return the format of the requests to a path; None if it is not for a model's reply."""
     format = PATHS.get(path)
-    return GEMINI if format is None and _MODEL_PATH.fullmatch(path) else format
+    return GEMINI if format is None and MODEL_PATH.fullmatch(path) else format
 
 
 MAX_MODEL_LENGTH: Final = 256
