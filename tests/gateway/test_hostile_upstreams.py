@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from brim.gateway import forward
+from brim.gateway import exchange
 from tests.support.gateway.process import SECRET, Running, config_of, run_gateway
 from tests.support.gateway.requests import CHAT, MESSAGES, PATHS, RESPONSES, body_of
 from tests.support.gateway.upstream import (
@@ -179,7 +179,7 @@ def test_a_silent_upstream_times_out() -> None:
 
 
 def test_a_stream_of_comments_is_not_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.2)
+    monkeypatch.setattr(exchange, "MAX_HOLD_SECONDS", 0.2)
 
     async def read() -> None:
         pings = run_raw((STREAMS["comments"][0], *[b": ping\n\n"] * 10_000), pause=0.02)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from brim.gateway import forward
+from brim.gateway import exchange
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, TextReply, ToolCallReply
 from brim.testing.reply_formats import find_reply_format
@@ -170,7 +170,7 @@ def test_a_report_of_no_output_is_accepted_for_an_empty_response(anna: str, path
 def test_a_disconnect_before_the_first_token_is_charged_in_full(
     anna: str, path: str, goes_on: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forward, "MAX_HOLD_SECONDS", 0.05)
+    monkeypatch.setattr(exchange, "MAX_HOLD_SECONDS", 0.05)
     form = find_reply_format(path)
     monkeypatch.setattr(form, "events_before_hold", form.events_before_reply)
     with gateway_with_upstream(TextReply(WORDS, hold=goes_on)) as (gateway, provider):

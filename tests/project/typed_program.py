@@ -69,6 +69,7 @@ def append_turns(session: brim.Session) -> None:
     session.append({"role": "user", "content": "More."})
     session.add_output("42 passed", path="/tmp/output.txt")
     session.recall(0)
+    use(session.has_open_step)
     session.pin(0)
     session.unpin(0)
     use(session.pins, len(session), session.history[0]["role"])

@@ -33,6 +33,8 @@ MAX_BUFFERED: Final = 20_000
 PRUNE_SECONDS: Final = 600.0
 BUSY_SECONDS: Final = 5.0
 DAY: Final = 86_400.0
+MAX_INTEGER: Final = 2**63 - 1
+"""The largest number in a column; an upstream may report any number of tokens."""
 COLUMNS: Final = (
     *("id", "time", "path", "format", "model", "alias", "key", "project", "upstream", "streamed"),
     *("dry_run", "status", "code", "end", "tokens_before", "tokens", "token_limit", "trimmed"),
@@ -251,7 +253,9 @@ class RequestHistory:
 
 def _to_row(record: RequestRecord) -> tuple[object, ...]:
     usage = record.usage
-    used = (None, None, None) if usage is None else (usage.input, usage.cached, usage.output)
+    used: Sequence[int | None] = (None, None, None)
+    if usage is not None:
+        used = [min(each, MAX_INTEGER) for each in (usage.input, usage.cached, usage.output)]
     return (
         *(record.id, record.time, record.path, record.format, record.model, record.alias),
         *(record.key, record.project, record.upstream, record.streamed, record.dry_run),

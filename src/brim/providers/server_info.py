@@ -309,7 +309,7 @@ def _size(value: object) -> int | None:
 def _with_id(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a model with its id; Gemini calls it the name."""
     name = row.get("name")
-    if "id" in row or not isinstance(name, str):
+    if "id" in row or not isinstance(name, str) or not name.startswith("models/"):
         return row
     return {**row, "id": name.removeprefix("models/")}
 
