@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from brim.cli.main import main
-from brim.cli.options import Command, store_option, terminal_width
+from brim.cli.options import Command, store_option
 
 if TYPE_CHECKING:
-    from brim.cli.accounts import AccountSnapshot, StoreLocation
+    from brim.cli.accounts import StoreLocation
     from brim.gateway.accounts.caps import Cap
     from brim.gateway.accounts.keys import ApiKey, KeyRules
-    from brim.gateway.accounts.store import AccountStore, CapUsage
-    from brim.models.pricing import SpendingRow
+    from brim.gateway.accounts.store import AccountStore
 
 
 @main.group(invoke_without_command=True)
@@ -115,6 +111,7 @@ def add(
     brim keys add boss --operator
     """
     from brim.cli.accounts import edit_as_local_user, locate_store
+    from brim.cli.key_tables import key_to_dict
     from brim.gateway.accounts.caps import key_scope, parse_caps
     from brim.gateway.accounts.keys import NO_RULES, create_key, hash_secret
     from brim.gateway.accounts.store import CapUsage
@@ -133,7 +130,7 @@ def add(
     if as_json:
         unused = [CapUsage(key_scope(key.id), cap) for cap in own]
         made = {"key": secret, "gateway": location.gateway}
-        click.echo(json.dumps(_key_to_dict(key, unused) | made, indent=2))
+        click.echo(json.dumps(key_to_dict(key, unused) | made, indent=2))
         return
     click.echo(secret)
     if not quiet:
@@ -177,6 +174,7 @@ def list_(
     A *reserved* amount is the maximum cost of the requests in flight.
     """
     from brim.cli.accounts import AccountSnapshot, locate_store
+    from brim.cli.key_tables import format_keys, key_to_dict, scopes_to_dicts
     from brim.gateway.accounts.caps import key_scope
 
     location = locate_store(store)
@@ -185,35 +183,14 @@ def list_(
     if label is not None:
         shown = [key for key in shown if label in key.rules.labels]
     if as_json:
-        listed = [_key_to_dict(key, snapshot.caps_of(key_scope(key.id))) for key in shown]
-        shared = _scopes_to_dicts(snapshot, snapshot.shared)
+        listed = [key_to_dict(key, snapshot.caps_of(key_scope(key.id))) for key in shown]
+        shared = scopes_to_dicts(snapshot, snapshot.shared)
         click.echo(json.dumps({"keys": listed, "shared": shared}, indent=2))
     elif not shown:
         which = "" if label is None else f" with the label {label}"
         click.echo(f"There are no keys{which} in {location}. Create one with `brim keys add NAME`.")
     else:
-        click.echo("\n".join(_format_table(shown, snapshot, everything)))
-
-
-def _format_table(
-    shown: Sequence[ApiKey], snapshot: AccountSnapshot, with_ended: bool
-) -> list[str]:
-    from brim.cli.accounts import format_caps
-    from brim.fitting.text_tables import format_columns
-    from brim.gateway.accounts.caps import key_scope
-
-    ended = ("revoked",) if with_ended else ()
-    limited = ("rules",) if any(map(_describe_rules, shown)) else ()
-    cells = [("name", "id", "project", "made", *ended, *limited, "spent")]
-    for key in shown:
-        revoked = (_format_day(key.revoked),) if with_ended else ()
-        spent = format_caps(snapshot.caps_of(key_scope(key.id))) or "no cap"
-        use = "operator" if key.is_operator else spent
-        rules = (_describe_rules(key),) if limited else ()
-        made = _format_day(key.created)
-        cells.append((key.name, key.id, key.project, made, *revoked, *rules, use))
-    lines = format_columns(cells, terminal_width(sys.stdout), "<" * len(cells[0]))
-    return [*lines, "", *_format_scopes(snapshot, snapshot.shared)] if snapshot.shared else lines
+        click.echo("\n".join(format_keys(shown, snapshot, everything)))
 
 
 @keys.command()
@@ -226,10 +203,11 @@ def revoke(name: str, as_json: bool, store: str | None) -> None:
     Its spending stays in the ledger, and another key can take its name.
     """
     from brim.cli.accounts import edit_as_local_user, locate_store
+    from brim.cli.key_tables import key_to_dict
 
     ended = locate_store(store).read(lambda accounts: edit_as_local_user(accounts).revoke(name))
     if as_json:
-        click.echo(json.dumps(_key_to_dict(ended, ()), indent=2))
+        click.echo(json.dumps(key_to_dict(ended, ()), indent=2))
     else:
         click.echo(f"Revoked {ended.name} ({ended.id}).")
 
@@ -257,6 +235,7 @@ def rotate(name: str, overlap: str, quiet: bool, as_json: bool, store: str | Non
     KEY=$(brim keys rotate ci --overlap 0 --quiet)
     """
     from brim.cli.accounts import edit_as_local_user, locate_store
+    from brim.cli.key_tables import key_to_dict
     from brim.cli.render import format_time
     from brim.gateway.accounts.keys import create_secret, hash_secret, parse_overlap
 
@@ -267,7 +246,7 @@ def rotate(name: str, overlap: str, quiet: bool, as_json: bool, store: str | Non
     until = format_time(time.time() + seconds) if seconds else None
     if as_json:
         made = {"key": secret, "gateway": location.gateway, "old_secret_valid_until": until}
-        click.echo(json.dumps(_key_to_dict(key, ()) | made, indent=2))
+        click.echo(json.dumps(key_to_dict(key, ()) | made, indent=2))
         return
     click.echo(secret)
     if not quiet:
@@ -301,6 +280,7 @@ def edit(
     brim keys edit guest --all-models --note 'summer interns'
     """
     from brim.cli.accounts import AccountSnapshot, edit_as_local_user, locate_store
+    from brim.cli.key_tables import describe_rules, key_to_dict
 
     if all_models and models:
         raise click.UsageError("Give --model or --all-models, not both.")
@@ -315,218 +295,9 @@ def edit(
 
     changed = locate_store(store).read(update)
     if as_json:
-        click.echo(json.dumps(_key_to_dict(changed, ()), indent=2))
+        click.echo(json.dumps(key_to_dict(changed, ()), indent=2))
     else:
-        click.echo(f"{changed.name}: {_describe_rules(changed) or 'no limits besides its caps'}.")
-
-
-@keys.command()
-@click.argument("words", nargs=-1, metavar="[NAME] [CAP]...")
-@click.option("--project", metavar="NAME", help="Caps shared by the keys of a project.")
-@click.option("--all-keys", is_flag=True, help="Caps shared by all keys.")
-@click.option("--each-user", is_flag=True, help="Caps that each end user of the key has.")
-@click.option("--none", "lift", is_flag=True, help="Remove the caps.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-@store_option
-def cap(
-    words: Sequence[str],
-    project: str | None,
-    all_keys: bool,
-    each_user: bool,
-    lift: bool,
-    as_json: bool,
-    store: str | None,
-) -> None:
-    """Show or set the caps of a key, a project or all keys.
-
-    New CAPs replace the existing ones. Without a CAP, the caps are shown; without any argument,
-    all of them. A CAP is an amount of dollars or tokens and a period: 5/day, 20/week,
-    2Mtokens/day, or 250 for a total. A CAP is also a rate limit: 60 requests/minute (or 60rpm),
-    100k tokens/minute (or 100ktpm), or 8 concurrent, in quotes where it has spaces.
-
-    An end user is named by the field `user` of a request, by `metadata.user_id`, or by the header
-    of gateway.user_header. Requests without a user count as one end user.
-
-    \b
-    brim keys cap alice 5/day 50/month 60rpm '8 concurrent'
-    brim keys cap chat-app --each-user 1/day 10rpm
-    brim keys cap --project web 200/month
-    brim keys cap --all-keys 1000/month
-    brim keys cap alice --none
-    """
-    from brim.cli.accounts import AccountSnapshot, edit_as_local_user, locate_store
-    from brim.gateway.accounts.caps import parse_caps
-
-    if each_user and (project is not None or all_keys or not words):
-        raise click.UsageError("--each-user needs the NAME of a key.")
-    find_scope, given = _parse_scope(words, project, all_keys, each_user)
-    if lift and (given or find_scope is None):
-        raise click.UsageError("--none needs a NAME, --project or --all-keys, and no CAP.")
-    new = parse_caps(given)
-
-    async def update(accounts: AccountStore) -> tuple[list[str], AccountSnapshot]:
-        snapshot = await AccountSnapshot.of(accounts)
-        if find_scope is None:
-            return snapshot.scopes, snapshot
-        scope = find_scope(snapshot)
-        if new or lift:
-            await edit_as_local_user(accounts).set_caps(scope, new)
-            snapshot = await AccountSnapshot.of(accounts)
-        return [scope], snapshot
-
-    location = locate_store(store)
-    scopes, snapshot = location.write(update) if new else location.read(update)
-    if as_json:
-        click.echo(json.dumps(_scopes_to_dicts(snapshot, scopes), indent=2))
-    else:
-        click.echo("\n".join(_format_scopes(snapshot, scopes)) or "There are no caps.")
-    if new and snapshot.is_idle(*scopes):
-        click.echo(f"brim: There are no keys in {snapshot.name_scope(*scopes)} yet.", err=True)
-
-
-@keys.command()
-@click.argument("name")
-@click.option(
-    "--since",
-    type=click.DateTime(["%Y-%m-%d"]),
-    help="First day, in UTC.  [default: the first of this month]",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-@store_option
-def users(name: str, since: datetime | None, as_json: bool, store: str | None) -> None:
-    """List the end users of a key and what they spent, the highest cost first.
-
-    \b
-    brim keys users chat-app
-    brim keys users chat-app --since 2026-11-01 --json
-    """
-    from brim.cli.accounts import AccountSnapshot, locate_store
-    from brim.fitting.text_tables import format_columns
-    from brim.models.pricing import format_dollars
-
-    first = datetime.now(UTC).date().replace(day=1) if since is None else since.date()
-
-    async def read(accounts: AccountStore) -> list[SpendingRow]:
-        id = (await AccountSnapshot.of(accounts)).find(name).id
-        rows = await accounts.totals(["key", "user"], first)
-        return sorted(
-            (row for row in rows if row.keys[0] == id), key=lambda row: row.total.cost, reverse=True
-        )
-
-    rows = locate_store(store).read(read)
-    if as_json:
-        click.echo(json.dumps([_user_to_dict(row) for row in rows], indent=2))
-    elif not rows:
-        click.echo(f"{name} has sent no requests since {first}.")
-    else:
-        cells = [("end user", "requests", "tokens", "cost")]
-        for row in rows:
-            total, user = row.total, row.keys[1] or "(none)"
-            numbers = f"{total.calls:,}", f"{total.tokens:,}", format_dollars(total.cost)
-            cells.append((user, *numbers))
-        click.echo("\n".join(format_columns(cells, terminal_width(sys.stdout), "<>>>")))
-
-
-@keys.command("copy")
-@click.argument("source")
-@click.argument("target")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def copy_(source: str, target: str, as_json: bool) -> None:
-    """Copy an account store to another one: keys, caps, ledger and audit log.
-
-    SOURCE and TARGET are files or URLs. Stop the gateways of both first. The target must be empty,
-    or have a part of this source: an interrupted copy can be started again. Afterwards, row counts
-    and sums of both stores are compared. Set gateway.store to the target then.
-
-    \b
-    brim keys copy ~/.local/state/brim/accounts.sqlite3 postgresql://brim@db.example.com/brim
-    """
-    from dataclasses import asdict
-
-    from brim.cli.accounts import locate_store
-    from brim.gateway.accounts.caps import to_dollars
-    from brim.gateway.accounts.migration import CopyReport, copy_store
-
-    to = locate_store(target)
-
-    async def copy(store: AccountStore) -> CopyReport:
-        other = to.create()
-        await other.open()
-        try:
-            return await copy_store(store, other)
-        finally:
-            await other.close()
-
-    report = locate_store(source).read(copy)
-    dollars = to_dollars(report.micro_dollars)
-    if as_json:
-        facts = asdict(report) | {"target": str(to), "cost": str(dollars)}
-        del facts["micro_dollars"]
-        click.echo(json.dumps(facts, indent=2))
-        return
-    click.echo(
-        f"Copied to {to}: {report.keys:,} keys, {report.rows:,} rows of the ledger with "
-        f"${dollars:,} and {report.tokens:,} tokens. Counts and sums are those of the source."
-    )
-
-
-@keys.command()
-@click.option(
-    "--older-than",
-    required=True,
-    metavar="DURATION",
-    help="Age of the rows to delete: 90d, 52w; at least 40d.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-@store_option
-def prune(older_than: str, as_json: bool, store: str | None) -> None:
-    """Delete old rows of the ledger.
-
-    Caps stay exact: the sums of deleted rows are kept for total caps. Gateways may run meanwhile.
-    With gateway.keep_ledger_days they prune by themselves.
-
-    \b
-    brim keys prune --older-than 90d
-    """
-    from brim.cli.accounts import locate_store
-    from brim.gateway.accounts.keys import parse_duration
-    from brim.gateway.accounts.store import check_retention
-
-    seconds = parse_duration(older_than)
-    if seconds is None:
-        raise click.UsageError(f"Invalid duration: {older_than!r}. Write 90d or 52w.")
-    days = check_retention(max(1, int(seconds // 86_400)))
-    before = datetime.now(UTC).date() - timedelta(days=days)
-    location = locate_store(store)
-    rows = location.read(lambda accounts: accounts.prune(before))
-    if as_json:
-        click.echo(json.dumps({"rows": rows, "before": str(before)}))
-    else:
-        click.echo(f"Deleted {rows:,} rows of the ledger from before {before} in {location}.")
-
-
-def _user_to_dict(row: SpendingRow) -> dict[str, Any]:
-    total = row.total
-    facts = {"user": row.keys[1], "requests": total.calls, "tokens": total.tokens}
-    return {**facts, "cost": str(total.cost)}
-
-
-def _parse_scope(
-    words: Sequence[str], project: str | None, all_keys: bool, each_user: bool
-) -> tuple[Callable[[AccountSnapshot], str] | None, Sequence[str]]:
-    """Return a function that finds the scope, or None for all scopes, and the caps."""
-    from brim.gateway.accounts.caps import ALL, each_user_scope, key_scope, project_scope
-    from brim.gateway.accounts.keys import check_name
-
-    if project is not None and all_keys:
-        raise click.UsageError("Give --project or --all-keys, not both.")
-    if project is not None:
-        check_name("project", project)
-        return lambda _: project_scope(project), words
-    if all_keys:
-        return lambda _: ALL, words
-    own = each_user_scope if each_user else key_scope
-    return (lambda snapshot: own(snapshot.find(words[0]).id)) if words else None, words[1:]
+        click.echo(f"{changed.name}: {describe_rules(changed) or 'no limits besides its caps'}.")
 
 
 def _change_rules(
@@ -545,66 +316,3 @@ def _change_rules(
         rules = replace(rules, models=tuple(models))
     rules = replace(rules, labels=change_labels(rules.labels, labels))
     return rules if note is None else replace(rules, note=note)
-
-
-# Output
-
-
-def _describe_rules(key: ApiKey) -> str:
-    rules, parts = key.rules, []
-    if rules.expires is not None:
-        parts.append(f"until {_format_day(rules.expires - 1)}")
-    if rules.models:
-        parts.append("models " + ", ".join(rules.models))
-    if rules.labels:
-        parts.append(", ".join(rules.labels))
-    return "; ".join(parts + ([rules.note] if rules.note else []))
-
-
-def _format_scopes(snapshot: AccountSnapshot, scopes: Iterable[str]) -> list[str]:
-    from brim.cli.accounts import format_caps
-
-    lines: list[str] = []
-    for scope in scopes:
-        text = f"{snapshot.name_scope(scope)}: {format_caps(snapshot.caps_of(scope)) or 'no cap'}"
-        columns = terminal_width(sys.stdout) or len(text)
-        lines += wrap(text, columns, subsequent_indent="  ", break_on_hyphens=False)
-    return lines
-
-
-def _scopes_to_dicts(snapshot: AccountSnapshot, scopes: Iterable[str]) -> list[dict[str, Any]]:
-    from brim.cli.accounts import cap_to_dict
-
-    return [
-        {
-            "scope": scope,
-            "name": snapshot.name_scope(scope),
-            "caps": list(map(cap_to_dict, snapshot.caps_of(scope))),
-        }
-        for scope in scopes
-    ]
-
-
-def _key_to_dict(key: ApiKey, caps: Iterable[CapUsage]) -> dict[str, Any]:
-    from brim.cli.accounts import cap_to_dict
-    from brim.cli.render import format_time
-
-    return {
-        "name": key.name,
-        "id": key.id,
-        "project": key.project,
-        "operator": key.is_operator,
-        "created": format_time(key.created),
-        "revoked": None if key.revoked is None else format_time(key.revoked),
-        "expires": None if key.rules.expires is None else format_time(key.rules.expires),
-        "models": list(key.rules.models),
-        "note": key.rules.note,
-        "labels": dict(label.split("=", 1) for label in key.rules.labels),
-        "caps": list(map(cap_to_dict, caps)),
-    }
-
-
-def _format_day(seconds: float | None) -> str:
-    from brim.cli.render import format_time
-
-    return "" if seconds is None else format_time(seconds)[:10]

@@ -47,7 +47,9 @@ program that was interrupted or whose output was closed."""
 
 SHELL_PACKAGES: Final = "prompt_toolkit rich httptools tree_sitter tree_sitter_bash pathspec"
 
-COMMANDS: Final = "ask audit config cost doctor fit keys local models serve sessions"
+COMMANDS: Final = (
+    "account_stores ask audit config cost doctor fit key_caps keys local models serve sessions"
+)
 """The modules with the commands."""
 
 yes_option = click.option(
