@@ -24,7 +24,7 @@ from brim.batch.shapes import (
 )
 from brim.batch.tables import Batch, count_rows, read_columns, write_columns
 from brim.errors import BudgetError, ContextOverflowError, InputError, UnknownTokenizerError
-from brim.fitting.api import FitOptions, count, fit
+from brim.fitting.api import ConversationFitter, FitOptions, count
 from brim.fitting.plan import get_overflow_plan
 from brim.fitting.policies import resolve_policy
 from brim.tokens import counter_for
@@ -191,10 +191,11 @@ class Fitter(Stage):
     ) -> None:
         super().__init__(shape, column, mapping, on_error)
         self.options = options
+        self._fitter = ConversationFitter(options)
         _check_options(options)
 
     def _process_body(self, row: Row, body: Body, shape: Shape) -> RowResult:
-        request = fit(body, **self.options)
+        request = self._fitter.fit(body)
         plan = request.plan
         outcomes = plan.outcome_counts()
         dropped = outcomes.pop("dropped", 0)

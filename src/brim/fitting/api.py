@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypedDict
+from typing import Any, Final, Protocol, TypeAlias, TypedDict
 
 from brim.errors import InputError
 from brim.fitting.budget import compute_budget
@@ -72,6 +72,9 @@ class FitOptions(FitSettings, total=False):
     tools: Tools | None
     pins: Iterable[int]
 
+
+_POLICY_OPTIONS: Final = ("keep_recent", "max_turns", "token_budget", "low_water_mark", "rolling")
+MAX_FITTERS: Final = 100
 
 prefix_cache = PrefixCache()
 """The last conversations of `fit`. `brim.fitting.api.prefix_cache.clear()` empties it."""
@@ -167,35 +170,80 @@ def fit(
     to call; with None in place of the messages, it shortens its summary. Raise
     `ContextOverflowError` if the messages that must be sent are larger than the limit.
     """
-    body = _build_body(messages_or_body, model, tools)
-    format = detect_format(body)
-    check_fields(body, format)
-    rules = _find_rules(template, format)
-    counter = wrap_counter(counter_for(body.get("model"), tokenizer=tokenizer), rules)
-    prompt = find_prompt_counter(template, body.get("model"), tokenizer)
-    least, most = min_reply_tokens(body), find_reply_limit(body, format)
-    budget = compute_budget(
-        body.get("model"),
-        window,
-        reply,
-        counter.uncertainty,
-        least,
+    options = FitOptions(
+        model=model,
+        window=window,
+        reply=reply,
         margin=margin,
-        reply_limit=most,
-    )
-    chosen = resolve_policy(
-        policy,
+        tools=tools,
+        policy=policy,
         keep_recent=keep_recent,
+        pins=pins,
         max_turns=max_turns,
         token_budget=token_budget,
         low_water_mark=low_water_mark,
         rolling=rolling,
+        mask=mask,
+        template=template,
+        tokenizer=tokenizer,
+        summarize=summarize,
     )
-    pinned = _check_pins(pins)
-    fitter = BodyFitter(
-        counter, budget, chosen, prefix_cache, rules, pinned, mask, prompt, summarize
-    )
-    return fitter.fit(body, format)
+    return ConversationFitter(options, prefix_cache).fit(messages_or_body)
+
+
+class ConversationFitter:
+    """`fit` with the same options for many conversations, which are evaluated once."""
+
+    def __init__(self, options: FitOptions, prefix_cache: PrefixCache | None = None) -> None:
+        """Without a cache, no conversation is expected to continue another one."""
+        self._options: Mapping[str, Any] = options
+        self._pins = _check_pins(options.get("pins", ()))
+        self._prefix_cache = prefix_cache
+        self._fitters: dict[tuple[object, ...], BodyFitter] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ConversationFitter, (self._options,)
+
+    def fit(self, messages_or_body: Mapping[str, object] | Messages) -> Request:
+        given = self._options
+        body = _build_body(messages_or_body, given.get("model"), given.get("tools"))
+        format = detect_format(body)
+        check_fields(body, format)
+        return self._find_fitter(body, format).fit(body, format)
+
+    def _find_fitter(self, body: Mapping[str, Any], format: BodyFormat) -> BodyFitter:
+        model, least = body.get("model"), min_reply_tokens(body)
+        key = repr(model), format.name, least, find_reply_limit(body, format)
+        if key not in self._fitters:
+            if len(self._fitters) >= MAX_FITTERS:
+                self._fitters.clear()  # the numbers come from the bodies
+            self._fitters[key] = self._create_fitter(model, format, *key[2:])
+        return self._fitters[key]
+
+    def _create_fitter(
+        self, model: Any, format: BodyFormat, least: int, most: int | None
+    ) -> BodyFitter:
+        """Return the fitter of bodies that ask for replies of `least` to `most` tokens."""
+        given = self._options
+        template, tokenizer = given.get("template"), given.get("tokenizer")
+        rules = _find_rules(template, format)
+        counter = wrap_counter(counter_for(model, tokenizer=tokenizer), rules)
+        budget = compute_budget(
+            model,
+            given.get("window"),
+            given.get("reply"),
+            counter.uncertainty,
+            least,
+            margin=given.get("margin"),
+            reply_limit=most,
+        )
+        numbers = {name: given[name] for name in _POLICY_OPTIONS if name in given}
+        policy = resolve_policy(given.get("policy", "steady"), **numbers)
+        prompt = find_prompt_counter(template, model, tokenizer)
+        mask, summarize = given.get("mask"), given.get("summarize")
+        return BodyFitter(
+            counter, budget, policy, self._prefix_cache, rules, self._pins, mask, prompt, summarize
+        )
 
 
 def search(

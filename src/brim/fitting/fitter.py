@@ -52,7 +52,8 @@ class BodyFitter:
     counter: Counter
     budget: Budget
     policy: Policy
-    prefix_cache: PrefixCache
+    prefix_cache: PrefixCache | None
+    """None: no body continues another one."""
     rules: TemplateRules = PERMISSIVE
     """The rules of the chat template for chat messages."""
     pins: frozenset[int] = frozenset()
@@ -75,15 +76,15 @@ class BodyFitter:
         Use the result as a context manager, or close it: then the conversation is cached again.
         """
         given = body
-        if (encoded := _encode_body(body, format)) is None:
+        if (encoded := self._encode(body, format)) is None:
             body = to_plain_body(body, format)
-            encoded = _encode_body(body, format)
+            encoded = self._encode(body, format)
         try:
             conversation = self._find_conversation(body, format, encoded)
         except MessageError:  # arrays can be encoded, but not read
             if (body := to_plain_body(body, format)) is given:
                 raise
-            encoded = _encode_body(body, format)
+            encoded = self._encode(body, format)
             conversation = self._find_conversation(body, format, encoded)
         is_complete = format.is_fittable(body)
         return ParsedBody(self, body, format, conversation, encoded, is_complete, given)
@@ -96,7 +97,8 @@ class BodyFitter:
     ) -> CachedConversation:
         """Return the conversation of a body, read to its end."""
         key, tools = self._build_key(format), read_tools(body)
-        known = None if encoded is None else self.prefix_cache.take(key, encoded)
+        cache = self.prefix_cache
+        known = None if encoded is None or cache is None else cache.take(key, encoded)
         if known is not None and (new := known.reader.read(body)) is not None:
             if new:
                 known.planner.extend(new)
@@ -114,6 +116,13 @@ class BodyFitter:
         planner.extend(fresh.reader.read(body) or ())
         return fresh
 
+    def _encode(self, body: Mapping[str, Any], format: BodyFormat) -> list[bytes] | None:
+        """Return the bytes that identify a conversation; None if it is not plain JSON."""
+        messages = body.get(format.messages_key)
+        if self.prefix_cache is None or not isinstance(messages, list | tuple):
+            return None
+        return encode_values((body.get("tools"), body.get(format.system_key), *messages))
+
     @property
     def summary_room(self) -> int:
         """Tokens that a trim leaves free for a summary."""
@@ -127,14 +136,6 @@ class BodyFitter:
             key = ConversationKey((format.name, self.counter.name, settings))
             self._keys[format.name] = key
         return key
-
-
-def _encode_body(body: Mapping[str, Any], format: BodyFormat) -> list[bytes] | None:
-    """Return the bytes that identify a conversation; None if it is not plain JSON."""
-    messages = body.get(format.messages_key)
-    if not isinstance(messages, list | tuple):
-        return None
-    return encode_values((body.get("tools"), body.get(format.system_key), *messages))
 
 
 class ParsedBody(NamedTuple):
@@ -160,8 +161,10 @@ class ParsedBody(NamedTuple):
     def close(self) -> None:
         """Return the conversation to the cache."""
         conversation = self.conversation
-        if self.encoded is not None and not conversation.planner.has_requested_trim:
-            self.fitter.prefix_cache.put(conversation, self.encoded)
+        cache = self.fitter.prefix_cache
+        if cache is None or self.encoded is None or conversation.planner.has_requested_trim:
+            return
+        cache.put(conversation, self.encoded)
 
     @property
     def planner(self) -> Planner:

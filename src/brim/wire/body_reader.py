@@ -117,7 +117,8 @@ def _find_compaction(turns: Sequence[Message]) -> int:
 
 
 def _is_compaction(turn: Message) -> bool:
-    return any(extra.startswith('{"type":"compaction"') for extra in turn.extras)
+    extras = turn.extras
+    return bool(extras) and any(extra.startswith('{"type":"compaction"') for extra in extras)
 
 
 def _lower_priority(turns: Sequence[Message], end: int) -> list[Message]:

@@ -44,6 +44,8 @@ def to_plain(value: Any) -> Any:
     kind = value.__class__
     if kind in IMMUTABLE:
         return value
+    if kind is dict and IMMUTABLE.issuperset(map(type, value.values())):  # most messages
+        return value
     if isinstance(value, Mapping):
         items = {key: to_plain(item) for key, item in value.items()}
         same = kind is dict and all(items[key] is value[key] for key in items)
@@ -92,7 +94,8 @@ def plain_messages(messages: Sequence[Any]) -> Sequence[Any]:
 
 def plain_message(message: Any, index: int) -> Any:
     """Return a message as JSON data; raise `MessageError` if it cannot be a message."""
-    if not isinstance(message, Mapping) and (advice := _advise(message)):
+    is_object = message.__class__ is not dict and not isinstance(message, Mapping)
+    if is_object and (advice := _advise(message)):
         raise MessageError(index, f"is {describe_type(message)}, not a message. {advice}")
     try:
         return to_plain(message)
