@@ -27,16 +27,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """An image, audio or a file: counted by formula, never changed."""
+    """An image, audio, a file or tokens instead of text: counted by formula, never changed."""
 
-    kind: Literal["image", "audio", "file"]
+    kind: Literal["image", "audio", "file", "tokens"]
     width: int = 0
     """Pixels; 0 if the size is unknown without downloading the image."""
     height: int = 0
     detail: str = ""
     """The requested level of detail, in the provider's terms."""
     size: int = 0
-    """Bytes of the data, if the request contains it."""
+    """Bytes of the data, if the request contains it, or the number of tokens."""
 
 
 class Message(NamedTuple):

@@ -309,7 +309,7 @@ def test_an_endpoint_has_no_query_or_fragment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "v1/embeddings",
+        "v1/moderations",
         "/v1/../x",
         "/v1//x",
         "/v1/x?y=1",
@@ -327,7 +327,7 @@ def test_an_endpoint_has_no_query_or_fragment(tmp_path: Path) -> None:
 def test_a_passthrough_path_is_only_a_path(tmp_path: Path, path: str) -> None:
     (problem,) = problems_of(tmp_path, f"gateway.passthrough_paths = ['/v1/files', '{path}']")
     assert problem.startswith(
-        "1: gateway.passthrough_paths must be a list of paths such as /v1/embed"
+        "1: gateway.passthrough_paths must be a list of paths such as /v1/mod"
     )
 
 

@@ -224,10 +224,10 @@ def test_a_capped_key_cannot_use_passthrough_paths() -> None:
     secret = create_secret("anna", "5/day")
     with ScriptedServer("Hello.") as provider:
         config = with_gateway(
-            make_priced_config(provider.url), passthrough_paths=("/v1/embeddings",)
+            make_priced_config(provider.url), passthrough_paths=("/v1/moderations",)
         )
         with run_gateway(config) as gateway:
-            refused = post(gateway.url, "/v1/embeddings", {"model": "m"}, bearer_headers(secret))
+            refused = post(gateway.url, "/v1/moderations", {"model": "m"}, bearer_headers(secret))
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "uncounted_path")
 
 

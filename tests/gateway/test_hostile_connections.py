@@ -222,7 +222,7 @@ def test_requests_from_other_sites_are_rejected(served: Running, to: str) -> Non
 @pytest.mark.parametrize(
     "path",
     ["/v1", "//v1/chat/completions", "/v1/../v1/chat/completions", "/v1/chat/completions/",
-     "/v1/embeddings", "/brim/requests/%00%ff/..", "/%ff%fe%0d%0aX-Name:1", "/" + "x" * 9_000],
+     "/v1/moderations", "/brim/requests/%00%ff/..", "/%ff%fe%0d%0aX-Name:1", "/" + "x" * 9_000],
 )  # fmt: skip
 def test_other_paths_are_not_found(served: Running, path: str) -> None:
     answer = exchange(served, request(SIZED, to=f"POST {path}"))

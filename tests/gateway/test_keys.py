@@ -258,10 +258,10 @@ def test_a_passthrough_path_does_not_forward_gateway_keys(anna: str) -> None:
 
     async def passed() -> None:
         async with run_scripted(embedded) as server:
-            config = with_gateway(config_of(server.url), passthrough_paths=("/v1/embeddings",))
+            config = with_gateway(config_of(server.url), passthrough_paths=("/v1/moderations",))
             with run_gateway(config) as gateway:
                 body = {"model": "m", "input": "hi"}
-                at = (gateway.url, "/v1/embeddings", body)
+                at = (gateway.url, "/v1/moderations", body)
                 assert (await asyncio.to_thread(post, *at)).status_code == 401
                 answer = await asyncio.to_thread(
                     post, *at, bearer_headers(anna) | {"x-api-key": anna}

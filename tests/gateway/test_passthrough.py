@@ -43,7 +43,7 @@ async def send(address: str, line: str) -> tuple[int, bytes]:
 
 
 PASSED = {
-    "POST /v1/embeddings": "/v1/embeddings",
+    "POST /v1/moderations": "/v1/moderations",
     "GET /v1/responses/resp_1?include=all": "/v1/responses/resp_1",
     "DELETE /v1/responses/resp_1": "/v1/responses/resp_1",
     "GET /v1/responses/resp_1/input_items": "/v1/responses/resp_1/input_items",
@@ -51,7 +51,7 @@ PASSED = {
     "GET /v1/responses/..hidden": "/v1/responses/..hidden",
 }
 REFUSED = (
-    "GET /v1/embeddings/1",
+    "GET /v1/moderations/1",
     "GET /v1/responses",
     "GET /v1/responses/../files",
     "GET /v1/responses/%2e%2e/files",
@@ -62,7 +62,7 @@ REFUSED = (
     "GET /v1/responses//files",
     "GET /v1/files",
 )
-LISTED = ("/v1/embeddings", "/v1/responses/*")
+LISTED = ("/v1/moderations", "/v1/responses/*")
 
 
 @pytest.mark.parametrize(("line", "path"), PASSED.items())
@@ -131,8 +131,8 @@ def test_an_error_does_not_reveal_the_upstream_key(status: int) -> None:
         return web.json_response({"error": {"message": f"wrong key: {KEY}"}}, status=status)
 
     async def ask() -> None:
-        async with run_passthrough(answer, "/v1/embeddings") as (address, _):
-            answered, response = await send(address, "POST /v1/embeddings")
+        async with run_passthrough(answer, "/v1/moderations") as (address, _):
+            answered, response = await send(address, "POST /v1/moderations")
             assert answered == status
             assert b"wrong key: [key]" in response
 

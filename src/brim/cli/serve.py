@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
@@ -163,14 +163,14 @@ def _start_embedded(
     from brim.config import UpstreamConfig
     from brim.models.pricing import Price
     from brim.providers.local import LocalServer, default_model, require_llama
-    from brim.wire.formats import FORMATS
+    from brim.wire.formats import FormatName
 
     require_llama()
     path = default_model() or fetch_model()
     with LocalServer.start(path, window=window) as server:
         known = None if price is None else Price(**price)
         upstream = UpstreamConfig(
-            server.url, tuple(FORMATS), key_env=LOCAL_KEY, reply=reply, price=known
+            server.url, get_args(FormatName), key_env=LOCAL_KEY, reply=reply, price=known
         )
         yield upstream, server.key
 

@@ -90,7 +90,7 @@ def _read_paths(value: object) -> tuple[str, ...]:
     for path in (paths := _read_texts(value)):
         is_path = re.fullmatch(r"/[!-)+-~]*|/([!-)+-~]*/)?\*", path)
         if not is_path or re.search(r"[?#]|//|/\.\.?(/|$)", path):
-            raise InputError(f"a list of paths such as /v1/embeddings, not {abbreviate(value)}")
+            raise InputError(f"a list of paths such as /v1/moderations, not {abbreviate(value)}")
     return paths
 
 

@@ -89,6 +89,11 @@ class BodyFitter:
         is_complete = format.is_fittable(body)
         return ParsedBody(self, body, format, conversation, encoded, is_complete, given)
 
+    def parse_once(self, body: Mapping[str, Any], format: BodyFormat) -> ParsedBody:
+        """Read and count a body that no later body continues."""
+        conversation = self._find_conversation(body, format, None)
+        return ParsedBody(self, body, format, conversation, None, format.is_fittable(body), body)
+
     def _find_conversation(
         self,
         body: Mapping[str, Any],

@@ -43,7 +43,7 @@ def find_conversation(request: ClientRequest, headers: ClientHeaders, key: str |
     named = request.body.get(CACHE_KEY_FIELD)
     if isinstance(named, str) and named:
         return b"%b\0%b" % (owner, named.encode("utf-8", "replace"))
-    if request.format is RESPONSES and request.body.get("store") is not False:
+    if request.format.server_format == RESPONSES.name and request.body.get("store") is not False:
         return owner  # a later request may refer to this one, which only its upstream keeps
     return owner + b"\0" + _dump(list(_iter_beginning(request)))
 

@@ -26,7 +26,9 @@ from brim.gateway.fit_request import ClientRequest, FittedRequest
 from brim.gateway.model_route import ModelRoute
 from brim.gateway.records import RequestRecord
 from brim.gateway.upstreams import UNCONFIGURED_UPSTREAMS
+from brim.models import catalog
 from brim.models.pricing import MILLION, Usage, compute_max_cost
+from brim.wire.formats import COMPACTION, EMBEDDINGS
 
 ChargeStatus = Literal["nothing", "known", "unknown"]
 """What the last upstream charged: nothing, because it rejected the request or was not reached; what
@@ -142,17 +144,22 @@ def compute_max_charge(
     `allowed` is `gateway.allowed_fields` if the key has caps, else None: then a cost without a
     bound is not an error.
     """
-    output = max_output_tokens(
-        flatten_options(out.body, out.parsed.format),
-        out.parsed.format.reply_keys,
-        out.plan.budget.reply,
-    )
-    usage = Usage(input=_max_prompt(route, out, allowed), output=output)
+    usage = Usage(input=_max_prompt(route, out, allowed), output=_max_output(route, out))
     price = route.profile.price_for(usage.input)
-    dollars = compute_max_cost(usage.input, output, price, hour_cache=HOUR_CACHE in out.raw)
+    dollars = compute_max_cost(usage.input, usage.output, price, hour_cache=HOUR_CACHE in out.raw)
     if dollars is None:
         return Charge(usage, is_unpriced=True)
     return Charge(usage, math.ceil(dollars * MILLION))
+
+
+def _max_output(route: ModelRoute, out: FittedRequest) -> int:
+    format, budget = out.parsed.format, out.plan.budget
+    if format is EMBEDDINGS:
+        return 0
+    if format is COMPACTION:  # as long as the model can make it
+        known = catalog.model(route.model)
+        return (known and known.largest_output) or budget.window
+    return max_output_tokens(flatten_options(out.body, format), format.reply_keys, budget.reply)
 
 
 def _max_prompt(route: ModelRoute, out: FittedRequest, allowed: tuple[str, ...] | None) -> int:

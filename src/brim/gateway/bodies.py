@@ -15,12 +15,21 @@ import zstandard
 from brim.errors import InputError
 from brim.gateway.errors import GatewayError, nesting_error
 from brim.providers.transport import encode_body
-from brim.wire.formats import ANTHROPIC, CHAT, FORMATS, GEMINI, RESPONSES, BodyFormat
+from brim.wire.formats import (
+    ANTHROPIC,
+    CHAT,
+    COMPACTION,
+    EMBEDDINGS,
+    FORMATS,
+    GEMINI,
+    RESPONSES,
+    BodyFormat,
+)
 from brim.wire.formats import detect_format as detect_by_shape
 
 PATHS: Final[Mapping[str, BodyFormat]] = {
     path: format
-    for format in FORMATS.values()
+    for format in (*FORMATS.values(), EMBEDDINGS, COMPACTION)
     for path in (format.versioned_path, format.path)
     if format is not GEMINI
 }
@@ -179,7 +188,7 @@ def detect_format(asked: BodyFormat, body: Mapping[str, Any]) -> BodyFormat:
 
     Some clients post the body of one format to the path of another.
     """
-    if asked is GEMINI:
+    if asked in (GEMINI, EMBEDDINGS, COMPACTION):
         return asked
     if "messages" not in body and "input" in body:
         return RESPONSES
@@ -195,12 +204,13 @@ def detect_format(asked: BodyFormat, body: Mapping[str, Any]) -> BodyFormat:
 def check_conversation(format: BodyFormat, body: Mapping[str, Any]) -> None:
     """Raise `InputError` if the messages of a body are not a list.
 
-    The parser of the responses format checks its own input.
+    The parsers of `input` check it.
     """
     if isinstance(model := body.get("model"), str) and len(model) > MAX_MODEL_LENGTH:
         raise InputError(f"`model` is too long. Use at most {MAX_MODEL_LENGTH} characters.")
-    if format is not RESPONSES and not isinstance(body.get(format.messages_key), list):
-        raise InputError(f"`{format.messages_key}` must be a list of messages.")
+    key = format.messages_key
+    if key != RESPONSES.messages_key and not isinstance(body.get(key), list):
+        raise InputError(f"`{key}` must be a list of messages.")
 
 
 def _is_chat_only(body: Mapping[str, Any]) -> bool:

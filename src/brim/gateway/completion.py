@@ -33,7 +33,7 @@ from brim.gateway.stream_monitor import StreamMonitor, extract_text
 from brim.gateway.trace_context import TRACEPARENT, TraceContext
 from brim.models.pricing import Usage, cost
 from brim.providers.http_connection import Header
-from brim.wire.formats import GEMINI
+from brim.wire.formats import EMBEDDINGS, GEMINI
 from brim.wire.reply import parse_reported_cost, parse_usage
 from brim.wire.reply_parser import find_error_object
 
@@ -199,10 +199,11 @@ class CompletionHandler(RequestHandler):
         usage = parse_usage({"usage": fields}) if fields else None
         if usage is None and reply.body is not None and find_error_object(reply.body) is not None:
             return "nothing"  # an error with a success status
-        if usage is not None and out.is_whole:
+        is_embedding = self.format is EMBEDDINGS
+        if usage is not None and out.is_whole and not is_embedding:
             route.record_report(out, usage.input)
         status: ChargeStatus = "unknown" if self._continues(reply) else "known"
-        if usage is None or not usage.output or self._is_partial:
+        if usage is None or not (usage.output or is_embedding) or self._is_partial:
             counted = self._count_usage(usage, reply)
             status = "unknown" if counted is None else status
             usage = counted or usage or Usage(out.plan.size)

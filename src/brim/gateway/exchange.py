@@ -25,7 +25,7 @@ from brim.gateway.trace_context import TRACEPARENT
 from brim.providers.errors import is_template_rejection, redact_key
 from brim.providers.http_connection import Response, SendState
 from brim.providers.transport import MAX_ERROR_BYTES, Transport
-from brim.wire.formats import BodyFormat, find_reply_limit, min_reply_tokens
+from brim.wire.formats import EMBEDDINGS, BodyFormat, find_reply_limit, min_reply_tokens
 from brim.wire.overflow import parse_overflow
 from brim.wire.reply_parser import find_error_object
 
@@ -200,10 +200,11 @@ class Exchange:
             additions = additions._replace(cache_marks=marks)
         if self._billing is not None and self._billing.is_capped:
             self._billing.check(request)
-            reply_key = route.upstream.api(request.format).reply_key
+            api = route.upstream.api(request.format)
+            reply_key = api.reply_key if request.format.reply_keys else None
             additions = BodyAdditions(additions.cache_marks, additions.stream_usage, reply_key)
         policy = self._options.policy or route.policy
-        if self._options.fitting == "off":
+        if self._options.fitting == "off" or request.format is EMBEDDINGS:
             policy = OFF.name
         least = min_reply_tokens(request.body)
         limit = find_reply_limit(request.body, request.format)
@@ -241,7 +242,7 @@ class Exchange:
         )
         if (trace := self._record.trace) is not None:
             sent = headers.set_header(sent, TRACEPARENT, trace.header())
-        path = connection.endpoint.completion_path(route.name, stream=self._is_stream)
+        path = connection.endpoint.request_path(self._format, route.name, stream=self._is_stream)
         response: Response | None = None
         sending = SendState(None if self._billing is None else self._billing.mark_sent)
         self.in_flight = route, out

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Final
 
 from brim.config import TEMPORARY_PROBLEMS, UpstreamProblem
@@ -24,7 +25,7 @@ from brim.gateway.errors import GatewayError
 from brim.gateway.model_route import ModelRoute
 from brim.gateway.routes import ModelRoutes
 from brim.providers.errors import RETRYABLE_STATUSES
-from brim.wire.formats import BodyFormat
+from brim.wire.formats import EMBEDDINGS, BodyFormat
 
 ACCESS_STATUSES: Final = (401, 402, 403, 404)
 """Statuses about the key or the model's name."""
@@ -84,7 +85,7 @@ class RouteOrder:
             self._next.clear()  # the other upstreams of a model have the same window
         elif self._next:
             return self._take(self._next.popleft())
-        self._fallbacks += failed.upstream.config.fallbacks_for(problem)
+        self._fallbacks += self._fallbacks_for(failed, problem)
         while self._fallbacks:
             found = [each for each in self._find(self._fallbacks.popleft()) if self._is_new(each)]
             if found:
@@ -96,14 +97,16 @@ class RouteOrder:
             return self._take(self._next.popleft())
         return None
 
+    def _fallbacks_for(self, route: ModelRoute, problem: UpstreamProblem) -> Sequence[str]:
+        if self._format is EMBEDDINGS:
+            return ()  # vectors of another model cannot be compared with this one's
+        return route.upstream.config.fallbacks_for(problem)
+
     def _prefer_fallback(self) -> None:
         """Begin with an available fallback, because the model's own upstreams do not answer."""
-        now, config = time.monotonic(), self.primary.upstream.config
-        names = list(
-            dict.fromkeys(
-                name for problem in TEMPORARY_PROBLEMS for name in config.fallbacks_for(problem)
-            )
-        )
+        now = time.monotonic()
+        chains = (self._fallbacks_for(self.primary, problem) for problem in TEMPORARY_PROBLEMS)
+        names = list(dict.fromkeys(chain.from_iterable(chains)))
         for name in names:
             available = [each for each in self._find(name) if each.health.is_available(now)]
             if available:

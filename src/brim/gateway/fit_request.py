@@ -23,10 +23,12 @@ from brim.fitting.plan import Plan, count_since_trim
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
 from brim.gateway.cost_fields import has_duplicate_fields
+from brim.gateway.errors import GatewayError
 from brim.wire import openai_responses, to_anthropic
 from brim.wire.formats import (
     ANTHROPIC,
     CHAT,
+    EMBEDDINGS,
     RESPONSES,
     BodyFormat,
     find_reply_limit,
@@ -59,7 +61,8 @@ class RequestFit:
     def step(self, tokens: int | None = None) -> CountJob | FittedRequest:
         parsed, request = self._parsed, self.request
         if parsed is None:
-            parsed = self._parsed = self.fitter.parse(request.body, request.format)
+            parse = self.fitter.parse_once if self._is_embedding else self.fitter.parse
+            parsed = self._parsed = parse(request.body, request.format)
             if self.measurement is None and self.count != "always":
                 plan = parsed.plan_untrimmed()
                 limit = find_reply_limit(request.body, request.format)
@@ -72,7 +75,13 @@ class RequestFit:
         except StopIteration as done:
             return self._finish(parsed, done.value)
 
+    @property
+    def _is_embedding(self) -> bool:
+        return self.request.format is EMBEDDINGS
+
     def _finish(self, parsed: ParsedBody, plan: Plan) -> FittedRequest:
+        if self._is_embedding:
+            check_inputs(plan, parsed.planner.counter.uncertainty)
         if plan.exact and not is_certain(plan):
             plan = replace(plan, exact=False)
         return build_request(parsed, plan, self.request, self.additions)
@@ -81,6 +90,24 @@ class RequestFit:
         """Return the conversation to the prefix cache."""
         if self._parsed is not None:
             self._parsed.close()
+
+
+def check_inputs(plan: Plan, uncertainty: float) -> None:
+    """Raise `GatewayError` if an input of embeddings is longer than the model's window.
+
+    Each input has the whole window. An estimate is rejected only if it must be wrong otherwise.
+    """
+    window = plan.budget.window
+    for index in range(plan.length):
+        tokens = plan.history.tokens(index)
+        if tokens > window * (1 + uncertainty):
+            raise GatewayError(
+                400,
+                "context_length_exceeded",
+                f"This model's maximum context length is {window} tokens, but input {index} has "
+                f"{tokens} tokens. Split it.",
+                param="input",
+            )
 
 
 def _plan_body(parsed: ParsedBody, count: CountMode, measurement: Measurement | None) -> PlanFlow:
@@ -151,7 +178,7 @@ class FittedRequest(NamedTuple):
         format = self.parsed.format
         if _extends_prompt(self.body, format) or has_remote_file(self.plan):
             return True
-        return format is RESPONSES and openai_responses.has_references(self.body)
+        return format.server_format == RESPONSES.name and openai_responses.has_references(self.body)
 
     @property
     def is_plain(self) -> bool:

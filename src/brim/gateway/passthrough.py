@@ -1,6 +1,6 @@
 """Requests that are passed to an upstream unchanged and uncounted.
 
-`gateway.passthrough_paths` lists their paths: `/v1/embeddings`, or `/v1/files/*` for everything
+`gateway.passthrough_paths` lists their paths: `/v1/moderations`, or `/v1/files/*` for everything
 below a path. All other paths are rejected.
 """
 

@@ -58,7 +58,7 @@ class ModelRoutes:
         if model is not None and not isinstance(model, str):
             raise GatewayError(400, "invalid_request", "`model` must be a string.", param="model")
         name = self.resolve(model or "")
-        key = (name, format.name)
+        key = (name, format.server_format)
         upstreams = self._found.get(key)
         if upstreams is None:
             if len(self._found) > MAX_ROUTES:
@@ -70,7 +70,7 @@ class ModelRoutes:
         matching = self.find_upstreams(model)
         if not matching:
             raise GatewayError(404, "model_not_found", self._explain_unknown(model), param="model")
-        if found := [upstream for upstream in matching if format in upstream.formats]:
+        if found := [each for each in matching if format.server_format in each.config.formats]:
             return found
         paths = " or ".join(
             other.versioned_path.replace("{model}", model)

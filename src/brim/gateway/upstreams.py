@@ -57,13 +57,15 @@ class Upstream:
         self.config = config
         self.key = key
         self.formats = [FORMATS[format] for format in config.formats]
-        self._apis = {format: UpstreamApi.of(config, format, key) for format in config.formats}
+        self._apis: dict[str, UpstreamApi] = {
+            format: UpstreamApi.of(config, format, key) for format in config.formats
+        }
         self.server = ServerInfo(self.first_api.connection)
         self.profiles = ProfileSource(self.server, store)
         self.templates = TemplateFinder(self.profiles)
 
     def api(self, format: BodyFormat) -> UpstreamApi:
-        return self._apis[format.name]
+        return self._apis[format.server_format]
 
     @property
     def first_api(self) -> UpstreamApi:

@@ -87,12 +87,12 @@ def compute_max_cost(
     The reply is as long as it may be, and every token of the prompt costs the highest rate: that
     of input, of reading or of writing the cache, or of writing it for one hour.
     """
-    if price is None or price.input is None or price.output is None:
+    if price is None or price.input is None or (price.output is None and reply):
         return None
     rates = [price.input, *(rate for rate in (price.cached, price.written) if rate is not None)]
     if hour_cache:
         rates.append(HOUR_CACHE_RATE * price.input)
-    return (tokens * max(rates) + reply * price.output) / MILLION
+    return (tokens * max(rates) + reply * (price.output or 0)) / MILLION
 
 
 def _cache_costs(usage: Usage, price: Price) -> list[tuple[int, Decimal | None]]:
@@ -154,6 +154,8 @@ def _candidate_sellers(model: str, provider: str | None) -> Iterator[tuple[str, 
         yield rest, provider or seller
     if provider is None:
         yield rest, None
+        if rest.startswith("text-embedding-"):  # several sellers list them
+            yield rest, "openai"
 
 
 def _rate(rate: object, tokens: int) -> Decimal | None:

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
 from brim.errors import InputError
-from brim.wire.formats import FORMATS, FormatName
+from brim.wire.formats import FORMATS, BodyFormat, FormatName
 
 _INVALID_HEADER_CHARS = re.compile("[\0\r\n\ud800-\udfff]")
 PRIVATE_DOMAINS: Final = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
@@ -92,9 +92,9 @@ class Endpoint:
         """The path for requests in the endpoint's format."""
         return self.under(FORMATS[self.format].path)
 
-    def completion_path(self, model: str, *, stream: bool) -> str:
+    def request_path(self, format: BodyFormat, model: str, *, stream: bool) -> str:
         """Return the path for a request to a model, which some formats name in the path."""
-        path = self.chat_path
+        path = self.under(format.path)
         if "{model}" not in path:
             return path
         path = path.replace("{model}", quote(model, safe=""))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 from brim.models.pricing import Usage
 from brim.testing.prompt_cache import PROMPT
 from brim.testing.script import Body, ErrorReply, ReceivedRequest, TextReply, split_words
-from brim.wire.formats import FORMATS_BY_PATH, FormatName
+from brim.wire.formats import FORMATS_BY_PATH
 
 Fields = dict[str, Any]
 
@@ -325,7 +325,7 @@ class _GeminiFormat(ReplyFormat):
         return {"totalTokens": tokens}
 
 
-REPLY_FORMATS: Final[Mapping[FormatName, ReplyFormat]] = {
+REPLY_FORMATS: Final[Mapping[str, ReplyFormat]] = {
     "openai": _ChatFormat(),
     "anthropic": _AnthropicFormat(),
     "responses": _ResponsesFormat(),

@@ -39,7 +39,7 @@ Size = tuple[int, int]
 
 
 def count_media(media: Media, family: Family) -> int:
-    """Return the tokens of one image, audio or file for a model family."""
+    """Return the tokens of one image, audio, file or list of tokens for a model family."""
     match media.kind:
         case "image":
             return max(1, _count_image(media, family.images))
@@ -47,6 +47,8 @@ def count_media(media: Media, family: Family) -> int:
             return ceil(media.size / family.audio) if media.size > 0 else UNKNOWN_AUDIO_TOKENS
         case "file":
             return family.page * _count_pages(media.size)
+        case "tokens":
+            return media.size
         case _:
             assert_never(media.kind)
 

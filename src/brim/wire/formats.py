@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import chain
 from typing import Any, Final, Literal
 
 from brim.errors import InputError
 from brim.messages import Message
-from brim.wire import anthropic, gemini, openai_chat, openai_responses
+from brim.wire import anthropic, embeddings, gemini, openai_chat, openai_responses
 from brim.wire.body_parts import filter_mappings, get_mapping
 from brim.wire.body_reader import BodyReader, WrittenBody
 from brim.wire.objects import plain_messages, to_plain, to_plain_input
 
 FormatName = Literal["openai", "anthropic", "responses", "gemini"]
+"""The formats of conversations, and of the servers that support them."""
 _NO_OPTIONS: Final[Mapping[str, object]] = {}
 
 
@@ -30,7 +31,7 @@ _NO_OPTIONS: Final[Mapping[str, object]] = {}
 class BodyFormat:
     """The format of a request body: its address, its field names and its code."""
 
-    name: FormatName
+    name: str
     title: str
     """The name to show."""
     path: str
@@ -52,6 +53,13 @@ class BodyFormat:
     """The version that precedes the paths."""
     options_key: str = ""
     """The field with the options of the reply; empty if they are fields of the body."""
+    belongs_to: str = ""
+    """The format whose servers support it, if it is not a format of servers itself."""
+
+    @property
+    def server_format(self) -> str:
+        """The name of the format of the servers that support it."""
+        return self.belongs_to or self.name
 
     @property
     def versioned_path(self) -> str:
@@ -151,12 +159,34 @@ GEMINI: Final = BodyFormat(
     options_key="generationConfig",
 )
 
-FORMATS: Final[Mapping[FormatName, BodyFormat]] = {
+FORMATS: Final[Mapping[str, BodyFormat]] = {
     format.name: format for format in (CHAT, ANTHROPIC, RESPONSES, GEMINI)
 }
 FORMATS_BY_PATH: Final[Mapping[str, BodyFormat]] = {
     format.versioned_path: format for format in FORMATS.values()
 }
+
+EMBEDDINGS: Final = replace(
+    CHAT,
+    name="embeddings",
+    belongs_to=CHAT.name,
+    title="OpenAI embeddings",
+    path="/embeddings",
+    messages_key="input",
+    reply_keys=(),
+    create_reader=embeddings.EmbeddingReader,
+)
+"""Texts that servers with chat completions turn into vectors; not a conversation."""
+COMPACTION: Final = replace(
+    RESPONSES,
+    name="compaction",
+    belongs_to=RESPONSES.name,
+    title="OpenAI compaction",
+    path="/responses/compact",
+    reply_keys=(),
+)
+"""A conversation that the server makes shorter; no field limits the length of the result."""
+
 REPLY_KEYS: Final = frozenset(key for format in FORMATS.values() for key in format.reply_keys)
 """The fields of all formats for the maximum number of output tokens."""
 
