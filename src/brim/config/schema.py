@@ -218,6 +218,8 @@ class UpstreamConfig:
     names: Mapping[str, str] = field(default_factory=_empty_mapping)
     weight: Weight = 1.0
     key_env: VariableName | None = None
+    auth: Literal["aws", "azure", "google"] | None = None
+    api_version: str = ""
     headers: Mapping[str, Secret] = field(default_factory=_empty_mapping)
     timeout: Seconds = 600.0
     window: PositiveInt | None = None
@@ -245,6 +247,10 @@ class UpstreamConfig:
         if unknown:
             known = ", ".join(UPSTREAM_PROBLEMS)
             return f"has an unknown error in fallback_by_error: {unknown}; use {known}"
+        if self.api_version and self.auth != "azure":
+            return 'has an api_version, which needs auth = "azure"'
+        if self.key_env and self.auth == "google":
+            return 'has key_env and auth = "google". Remove one of them.'
         return None if self.endpoint else "needs an endpoint"
 
     def fallbacks_for(self, problem: UpstreamProblem) -> Sequence[str]:

@@ -196,7 +196,7 @@ class AdminRoutes:
         route = services.routes.find(body.get("model"), format)
         body = {**body, "model": route.name} if route.name else body
         api = route.upstream.api(format)
-        drop_credentials = route.upstream.key is not None or services.accounts.requires_keys
+        drop_credentials = route.upstream.has_credentials or services.accounts.requires_keys
         sent = headers.build_query_headers(client, api.headers, drop_credentials=drop_credentials)
         await route.prepare(lambda _: sent)
         if route.count != "off":
@@ -347,7 +347,7 @@ class ModelList:
             return named
         own = upstream.first_api.headers
         sent: Mapping[str, str] = {}
-        if client is not None and upstream.key is None:
+        if client is not None and not upstream.has_credentials:
             sent = headers.build_query_headers(client, own, drop_credentials=False)
         if sent:  # the list for a client's own key is not shared with others
             offered = await _query_models(upstream, sent) or []

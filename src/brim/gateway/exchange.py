@@ -231,7 +231,7 @@ class Exchange:
 
     def drops_key(self, route: ModelRoute) -> bool:
         """Return whether the client's key is not for this upstream: another one, or with a key."""
-        is_other = route.upstream.key is not None or route is not self.primary
+        is_other = route.upstream.has_credentials or route is not self.primary
         return is_other or self._services.accounts.requires_keys
 
     async def _send_fitted(self, route: ModelRoute, out: FittedRequest) -> UpstreamReply:
@@ -242,14 +242,12 @@ class Exchange:
         )
         if (trace := self._record.trace) is not None:
             sent = headers.set_header(sent, TRACEPARENT, trace.header())
-        path = connection.endpoint.request_path(self._format, route.name, stream=self._is_stream)
+        path, raw = self._address(route, out)
         response: Response | None = None
         sending = SendState(None if self._billing is None else self._billing.mark_sent)
         self.in_flight = route, out
         try:
-            response = await connection.open(
-                "POST", f"{path}?{self._query}" if self._query else path, out.raw, sent, sending
-            )
+            response = await connection.open("POST", path, raw, sent, sending)
             reply = await self._read_beginning(route, out, response)
         except BaseException:
             if response is not None:
@@ -258,6 +256,19 @@ class Exchange:
             raise
         self.in_flight = None
         return reply
+
+    def _address(self, route: ModelRoute, out: FittedRequest) -> tuple[str, bytes]:
+        """Return the path and the bytes of a request to a route."""
+        hosted, raw = route.upstream.hosted[self._format.name], out.raw
+        if hosted is None:
+            endpoint = route.upstream.api(self._format).connection.endpoint
+            path = endpoint.request_path(self._format, route.name, stream=self._is_stream)
+        else:
+            path = hosted.request_path(route.name, stream=self._is_stream)
+            raw = hosted.convert(out.body, raw)
+        if not self._query:
+            return path, raw
+        return f"{path}{'&' if '?' in path else '?'}{self._query}", raw
 
     async def _reserve(self, route: ModelRoute, out: FittedRequest) -> None:
         """Reserve the maximum cost of a request, if its key is billed."""

@@ -86,7 +86,7 @@ class PassthroughHandler(RequestHandler):
         own = upstream.first_api.headers
         if b"content-type" in self.client_headers.by_name:  # a form or a file, not JSON
             own = own.without(b"content-type")
-        drop_credentials = endpoint.key is not None or self.services.accounts.requires_keys
+        drop_credentials = upstream.has_credentials or self.services.accounts.requires_keys
         sent = headers.build_forwarded_headers(
             self.client_headers, own, drop_credentials=drop_credentials
         )

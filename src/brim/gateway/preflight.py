@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from brim import config
@@ -16,8 +16,13 @@ from brim.errors import AuthenticationError, BrimError, InputError, ProviderErro
 from brim.fitting.profile import ModelProfile
 from brim.fitting.text_tables import format_columns
 from brim.gateway.model_route import UNKNOWN_WINDOW
-from brim.gateway.upstreams import FLAG_UPSTREAM, is_pattern, match_rank
-from brim.providers.endpoint import Endpoint
+from brim.gateway.upstreams import (
+    FLAG_UPSTREAM,
+    create_endpoint,
+    find_authorizer,
+    is_pattern,
+    match_rank,
+)
 from brim.providers.server_info import ServerInfo
 from brim.providers.transport import Transport
 
@@ -67,10 +72,11 @@ async def _check_upstream(
         return UpstreamCheck(name, "bad", message, f"change upstreams.{name}.fallback")
     key = environment.get(upstream.key_env or "")
     try:
-        endpoint = Endpoint(
-            upstream.endpoint, upstream.formats[0], key, upstream.headers, CHECK_SECONDS, retries=0
+        endpoint = create_endpoint(
+            replace(upstream, timeout=CHECK_SECONDS), upstream.formats[0], key
         )
-        async with Transport(endpoint) as connection:
+        authorizer = find_authorizer(upstream, key)
+        async with Transport(endpoint, authorizer=authorizer) as connection:
             return await _check_models(name, upstream, ServerInfo(connection))
     except BrimError as error:
         return UpstreamCheck(
@@ -234,6 +240,6 @@ class StartupMessage:
             name,
             upstream.endpoint,
             ", ".join(upstream.formats),
-            upstream.key_env or ("none" if self.has_keys else "the client's"),
+            upstream.key_env or upstream.auth or ("none" if self.has_keys else "the client's"),
             ", ".join(upstream.models) or "all others",
         )

@@ -9,13 +9,15 @@ from typing import Final, NamedTuple
 
 from brim.config import UpstreamConfig
 from brim.gateway.headers import UpstreamHeaders
+from brim.gateway.hosted_apis import find_hosted_api
+from brim.providers.cloud_auth import Authorizer, create_authorizer
 from brim.providers.endpoint import Endpoint
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import ProfileSource, ServerInfo
 from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport, credential_headers
 from brim.storage.calibration_store import CalibrationStore
-from brim.wire.formats import FORMATS, BodyFormat, FormatName
+from brim.wire.formats import COMPACTION, EMBEDDINGS, FORMATS, BodyFormat, FormatName
 
 FLAG_UPSTREAM: Final = "default"
 """Name of the upstream that command-line flags describe."""
@@ -36,15 +38,37 @@ class UpstreamApi(NamedTuple):
     """The field that limits the length of a reply."""
 
     @classmethod
-    def of(cls, config: UpstreamConfig, format: FormatName, key: str | None) -> UpstreamApi:
-        endpoint = Endpoint(config.endpoint, format, key, config.headers, config.timeout, retries=0)
-        connection = Transport(endpoint)
+    def of(
+        cls,
+        config: UpstreamConfig,
+        format: FormatName,
+        key: str | None,
+        authorizer: Authorizer | None,
+    ) -> UpstreamApi:
+        endpoint = create_endpoint(config, format, key)
+        connection = Transport(endpoint, authorizer=authorizer)
         json = {"content-type": "application/json"}
         own = UpstreamHeaders.of({**credential_headers(endpoint), **endpoint.headers, **json})
         # Newer models of OpenAI reject the old name, and most other servers know only that one.
         is_openai = endpoint.host.endswith(_OPENAI_HOSTS)
         reply_key = FORMATS[format].reply_keys[0 if is_openai else -1]
         return cls(connection, own, ServerCounter(connection), reply_key)
+
+
+def create_endpoint(config: UpstreamConfig, format: FormatName, key: str | None) -> Endpoint:
+    """Return the endpoint of an upstream for one format."""
+    key_header = "api-key" if config.auth == "azure" else ""
+    return Endpoint(
+        config.endpoint, format, key, config.headers, config.timeout, 0, key_header=key_header
+    )
+
+
+def find_authorizer(config: UpstreamConfig, key: str | None) -> Authorizer | None:
+    """Return what authenticates requests; None if a key does.
+
+    Raise `InputError` if the library of the cloud is missing.
+    """
+    return None if config.auth is None or key is not None else create_authorizer(config.auth)
 
 
 class Upstream:
@@ -55,10 +79,16 @@ class Upstream:
     ) -> None:
         self.name = name
         self.config = config
-        self.key = key
+        self.has_credentials = key is not None or config.auth is not None
+        """Whether requests do not need the client's own key."""
+        authorizer = find_authorizer(config, key)
         self.formats = [FORMATS[format] for format in config.formats]
         self._apis: dict[str, UpstreamApi] = {
-            format: UpstreamApi.of(config, format, key) for format in config.formats
+            format: UpstreamApi.of(config, format, key, authorizer) for format in config.formats
+        }
+        self.hosted = {
+            format.name: find_hosted_api(config, format)
+            for format in (*self.formats, EMBEDDINGS, COMPACTION)
         }
         self.server = ServerInfo(self.first_api.connection)
         self.profiles = ProfileSource(self.server, store)

@@ -44,6 +44,8 @@ class Endpoint:
     timeout: float = 600.0
     """Seconds without a single byte, before the response and within it."""
     retries: int = 2
+    key_header: str = ""
+    """The header that carries the key, if it is not that of the format."""
     prefix: str = field(init=False, repr=False)
     """The version of the API, or empty if the address names another one."""
 
@@ -109,7 +111,7 @@ class Endpoint:
 
     def __reduce__(self) -> tuple[object, ...]:
         settings = (self.url + self.prefix, self.format, self.key, dict(self.headers))
-        return Endpoint, (*settings, self.timeout, self.retries)
+        return Endpoint, (*settings, self.timeout, self.retries, self.key_header)
 
 
 def _normalize(url: str, version: str) -> tuple[str, str]:

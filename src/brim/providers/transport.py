@@ -22,6 +22,7 @@ from brim.errors import (
     UnreachableError,
 )
 from brim.providers import errors
+from brim.providers.cloud_auth import Authorizer
 from brim.providers.connection_pool import ConnectError, ConnectionPool, Origin
 from brim.providers.endpoint import Endpoint, RootPath
 from brim.providers.http_connection import (
@@ -83,15 +84,21 @@ class Transport:
     """
 
     def __init__(
-        self, endpoint: Endpoint, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+        self,
+        endpoint: Endpoint,
+        *,
+        authorizer: Authorizer | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.endpoint = endpoint
+        self._authorizer = authorizer
         self._sleep = sleep
         self._pool: ConnectionPool | None = None
         self._first_headers: Sequence[Header] = ()
         """The headers at the beginning of every request: `Host`, and those for a proxy."""
         self._target_prefix = ""
         """What precedes a path in the request line."""
+        self._origin = ""
         self._origin_prefix = ""
         """What precedes a path from the root of the host."""
         self._finalizer: weakref.finalize[..., Transport] | None = None
@@ -167,11 +174,14 @@ class Transport:
         size = len(data or b"") if has_length else None
         try:
             pool = self._get_pool()
-            sent = [*self._first_headers, *headers]
-            head = encode_request_head(method, self._target(path), sent, size)
+            sent, target = [*self._first_headers, *headers], self._target(path)
+            if self._authorizer is not None:
+                url = target if self._origin_prefix else f"{self._origin}{target}"
+                sent += encode_headers(await self._authorizer.headers(method, url, data))
+            head = encode_request_head(method, target, sent, size)
             return await pool.request(head, data, state, is_bodiless=method == "HEAD")
-        except InputError:
-            raise  # an invalid setting, which a retry does not fix
+        except (InputError, ProviderError):
+            raise  # an invalid setting, which a retry does not fix, or no credentials
         except (ConnectError, OSError, ValueError) as error:
             if error is state.hook_error:
                 raise
@@ -331,7 +341,7 @@ class Transport:
         origin, proxy = Origin.parse(endpoint.url), find_proxy(endpoint)
         has_host = any(name.lower() == "host" for name in endpoint.headers)
         first = {} if has_host else {"Host": origin.authority}
-        self._origin_prefix = ""
+        self._origin, self._origin_prefix = str(origin), ""
         if proxy is not None and origin.scheme == "http":
             first |= proxy.headers
             self._origin_prefix = str(origin)
@@ -469,6 +479,8 @@ def credential_headers(endpoint: Endpoint) -> dict[str, str]:
     """Return the headers that carry the endpoint's key."""
     if endpoint.key is None:
         return {}
+    if endpoint.key_header:
+        return {endpoint.key_header: endpoint.key}
     found = {}
     if endpoint.format == "gemini":
         return {"x-goog-api-key": endpoint.key}
