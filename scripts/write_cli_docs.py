@@ -25,9 +25,8 @@ def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Com
     """Yield a command and all its subcommands, with their full names."""
     yield name, command
     if isinstance(command, click.Group):
-        command.list_commands(click.Context(command))  # imports them
-        for part, inner in command.commands.items():
-            yield from commands(f"{name} {part}", inner)
+        for part in command.list_commands(click.Context(command)):  # imports and sorts them
+            yield from commands(f"{name} {part}", command.commands[part])
 
 
 def section(name: str, command: click.Command) -> str:
