@@ -140,7 +140,7 @@ def test_a_name_may_begin_with_its_provider_and_a_colon() -> None:
     from pydantic_ai.models import KnownModelName
 
     names = [name for name in get_args(KnownModelName.__value__) if ":" in name]
-    assert len(names) > 500
+    assert len(names) > 100
     for name in names:
         assert model(name) == model(name.partition(":")[2]), name
 
