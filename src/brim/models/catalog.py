@@ -46,7 +46,7 @@ def candidate_names(name: str) -> list[str]:
 
 
 class NameIndex(Generic[T]):
-    """Values by model name: the exact name first, then its longest prefix."""
+    """Values by model name: the name itself or its longest prefix."""
 
     def __init__(self, *, versions: bool) -> None:
         self._versions = versions
@@ -67,17 +67,15 @@ class NameIndex(Generic[T]):
         """
         if not self._entries:
             return None
-        found = candidate_names(name)
-        for candidate in found:
-            if candidate in self._entries:
-                return self._entries[candidate]
-        prefixes = [prefix for candidate in found for prefix in self._prefixes(candidate)]
-        return self._entries[max(prefixes, key=len)] if prefixes else None
+        matches = [match for each in candidate_names(name) for match in self._matches(each)]
+        return self._entries[max(matches, key=len)] if matches else None
 
     def values(self) -> Iterable[T]:
         return self._entries.values()
 
-    def _prefixes(self, candidate: str) -> Iterator[str]:
+    def _matches(self, candidate: str) -> Iterator[str]:
+        if candidate in self._entries:
+            yield candidate
         for end in range(len(candidate) - 1, 0, -1):
             if candidate[end].isalnum() or candidate[:end] not in self._entries:
                 continue
