@@ -68,7 +68,7 @@ def test_a_plan_is_a_picture_in_a_notebook_and_in_rich() -> None:
     messages = history("s5 u30 " + "c20 r300 " * 30)
     plan = brim.fit(messages, model=MODEL, window=1_500, reply=100).plan
     html = plan._repr_html_()
-    widths = [int(width) for width in re.findall(r"flex:(\d+) ", html)]
+    widths = [int(width) for width in re.findall(r"flex:(\d+) 0 0;background", html)]
     assert sum(widths) == sum(each.before for each in plan.decisions) + plan.budget.window
     assert {"kept", "dropped", "clipped"} <= set(re.findall(r'title="(\w+):', html))
     assert "<script" not in html

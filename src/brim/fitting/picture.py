@@ -17,7 +17,8 @@ COLORS: Final = {
     "free": "#dddddd",
 }
 SIGNS: Final = {"kept": "█", "clipped": "▓", "masked": "▒", "summarized": "▒", "dropped": "░"}
-_ROW: Final = "display:flex;height:1.2em;margin:2px 0;font-size:0"
+_ROW: Final = "display:flex;align-items:center;margin:2px 0"
+_BAR: Final = "display:flex;flex:1 0 0;height:18px"
 
 
 class Segment(NamedTuple):
@@ -55,7 +56,10 @@ def _render_bar(label: str, segments: Sequence[Segment]) -> str:
         for each in segments
         if each.tokens
     )
-    return f'<div style="{_ROW}" aria-label="{label}">{parts}</div>'
+    return (
+        f'<div style="{_ROW}"><small style="width:5em">{label}</small>'
+        f'<div style="{_BAR}" role="img" aria-label="{label}">{parts}</div></div>'
+    )
 
 
 def render_line(segments: Sequence[Segment], width: int = 60) -> str:
