@@ -67,7 +67,7 @@ def test_text_is_counted_exactly_with_the_models_vocabulary(tmp_path: Path) -> N
 
 def test_rows_of_jsonl_are_counted_one_by_one(tmp_path: Path) -> None:
     rows: list[Any] = [CHAT, {"messages": CHAT * 2, "tools": TOOLS}, {"messages": CHAT}]
-    path = write_rows(tmp_path / "rows.jsonl", rows)
+    path = write_rows(tmp_path / "rows.jsonl", [*rows[:2], {"conversation": CHAT}])
     result = brim_command("count", path, "-m", "gpt-4o", "--json")
     counts = [brim.count(row, model="gpt-4o") for row in rows]
     printed = json.loads(result.stdout)

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from brim.batch.shapes import MESSAGES, find_envelope
+from brim.batch.shapes import MESSAGES, detect_shape
 from brim.batch.sources import find_text_format
 from brim.batch.streams import (
     InputFile,
@@ -65,9 +65,9 @@ def count(
 ) -> None:
     """Count the tokens of a text, a conversation or a request body.
 
-    A JSON list of messages, or an object with `messages` or `input`, is counted as a conversation,
-    including the tokens of the model's chat template; anything else is counted as text. Each row
-    of a JSONL file is counted on its own.
+    A JSON list of messages, or an object of a shape that `brim fit` knows, is counted as a
+    conversation, including the tokens of the model's chat template; anything else is counted as
+    text. Each row of a JSONL file is counted on its own.
 
     \b
     brim count notes.md -m gpt-5-mini
@@ -231,16 +231,15 @@ def _rows(source: InputFile) -> Iterator[str]:
 
 
 def _conversation(text: str) -> Any:
-    """A conversation where a text is the JSON of one; otherwise the text."""
+    """Return the conversation of a row of any known shape; the text if it is none."""
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError):
+        body = None if isinstance(value, list) else detect_shape([value]).read(value)
+    except (ValueError, RecursionError, InputError):
         return text
-    if isinstance(value, dict):
-        envelope = find_envelope(value)
-        value = value if envelope is None else value[envelope]
-        return value if isinstance(value.get("messages"), list) or "input" in value else text
-    first = value[0] if isinstance(value, list) and value else None
+    if body is not None:
+        return body if isinstance(body.get("messages", []), list) else text
+    first = value[0] if value else None
     return value if isinstance(first, dict) and "role" in first else text
 
 
