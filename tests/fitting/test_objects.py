@@ -10,6 +10,7 @@ from typing import Any
 import anthropic.types as claude
 import openai.types.chat as chat
 import openai.types.responses as responses
+import pandas
 import pydantic
 import pytest
 
@@ -199,6 +200,17 @@ def test_items_of_responses_are_returned_as_they_were() -> None:
     assert brim.fit({"model": MODEL, "input": iter(items)})["input"] == items
 
 
+def test_a_list_with_items_of_responses_is_an_input() -> None:
+    call = responses.ResponseFunctionToolCall(
+        type="function_call", call_id="c1", name="read", arguments="{}"
+    )
+    output = {"type": "function_call_output", "call_id": "c1", "output": "text"}
+    for item in (call, call.model_dump(exclude_none=True)):
+        items = [{"role": "user", "content": "Read it."}, item, output]
+        assert brim.fit(items, model=MODEL)["input"][1] is item
+        assert brim.count(items, model=MODEL) == brim.count({"input": items, "model": MODEL})
+
+
 def test_a_note_has_no_origin_in_any_format() -> None:
     def exchange(number: int) -> list[dict[str, Any]]:
         return [
@@ -240,6 +252,13 @@ def test_iterables_are_read_once() -> None:
 
     assert brim.fit(generate(), window=100).messages == list(generate())
     assert brim.count(generate(), model=MODEL) == brim.count(list(generate()), model=MODEL)
+
+
+@pytest.mark.parametrize("create", [pandas.Series, lambda rows: pandas.Series(rows).to_numpy()])
+def test_messages_in_arrays_are_returned_as_the_same_objects(create: Callable[..., Any]) -> None:
+    messages = [*steps(2), PydanticMessage(content="thanks"), DataMessage("user", "bye")]
+    request = brim.fit(create(messages), model=MODEL)
+    assert all(sent is given for sent, given in zip(request.messages, messages, strict=True))
 
 
 def test_tools_may_be_objects() -> None:

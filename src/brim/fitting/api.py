@@ -21,6 +21,7 @@ from brim.wire.formats import (
     BodyFormat,
     check_fields,
     detect_format,
+    find_messages_key,
     find_reply_limit,
     min_reply_tokens,
     plain_tools,
@@ -296,7 +297,8 @@ def _build_body(
                 "The conversation is not a list of messages or a request body: "
                 f'{type(given).__name__}. Pass a list such as [{{"role": "user", "content": "…"}}].'
             )
-        return {"messages": to_list(given), **arguments}
+        messages = to_list(given)
+        return {find_messages_key(messages): messages, **arguments}
     lists = {key: to_list(given[key]) for key in ("messages", "input") if is_array(given.get(key))}
     return {**given, **lists, **arguments}
 

@@ -322,6 +322,16 @@ _DATED = re.compile(r".+_\d{8}")
 """The names of Anthropic's built-in tools: `bash_20250124`."""
 
 
+def find_messages_key(messages: Iterable[object]) -> str:
+    """Return the field of a body that a list belongs to: items of responses have one of their own.
+
+    Most messages are dicts with a role, so these are recognized first.
+    """
+    others = (each for each in messages if type(each) is not dict or "role" not in each)
+    format = RESPONSES if any(map(openai_responses.is_item, others)) else CHAT
+    return format.messages_key
+
+
 def detect_format(body: Mapping[str, Any]) -> BodyFormat:
     """Return the format of a request body, by its shape; an ambiguous body is chat completions."""
     messages = body.get("messages")

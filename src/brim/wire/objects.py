@@ -32,11 +32,8 @@ def is_array(value: object) -> bool:
 
 
 def to_list(values: Any) -> Sequence[Any]:
-    """Return the values as a list; those of an array as JSON data, as they may contain arrays."""
-    if isinstance(values, list | tuple):
-        return values
-    items = list(values)
-    return [to_plain(item) for item in items] if hasattr(values, "tolist") else items
+    """Return the values of an iterable as a list of the same objects."""
+    return values if isinstance(values, list | tuple) else list(values)
 
 
 def to_plain(value: Any) -> Any:
@@ -111,9 +108,9 @@ def _advise(value: object) -> str:
     if package in _FRAMEWORKS:
         return f"Use brim.integrations.{_FRAMEWORKS[package]}."
     if hasattr(value, "choices"):
-        return "Pass response.choices[0].message."
+        return "Pass response.choices[0].message, or the response to Session.receive."
     if getattr(value, "object", None) == "response":
-        return "Extend the input with response.output."
+        return "Extend the input with response.output, or pass it to Session.receive."
     return ""
 
 

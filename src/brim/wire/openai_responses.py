@@ -41,11 +41,27 @@ _ROLES: Final[Mapping[str, Role]] = {
     "user": "user",
     "assistant": "assistant",
 }
+_REPLY_ITEMS: Final = frozenset(("reasoning", "compaction", "mcp_list_tools"))
 _TEXT: Final = ("input_text", "output_text", "text")
 _TAKES_TEXT: Final = tuple(
     f"{kind}_call_output" for kind in ("function", "custom_tool", "local_shell", "apply_patch")
 )
 _NOTE_END: Final = gap_note(2, 2).partition("about 2")[2]
+
+
+def is_reply_item(kind: str) -> bool:
+    """Whether this is the type of an item of a reply that is not a message."""
+    return kind in _REPLY_ITEMS or kind.endswith("_call")
+
+
+def is_item(value: object) -> bool:
+    """Whether a value is an item that is not a message: one of a reply, or the output of a call."""
+    role, kind = (
+        (value.get("role"), value.get("type"))
+        if isinstance(value, Mapping)
+        else (getattr(value, "role", None), getattr(value, "type", None))
+    )
+    return not role and isinstance(kind, str) and is_reply_item(kind.removesuffix("_output"))
 
 
 def has_references(body: Mapping[str, Any]) -> bool:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 from brim.wire.body_parts import THINKING_BLOCKS, Part, filter_mappings
+from brim.wire.openai_responses import is_reply_item
 from brim.wire.reply_parser import parse_reply
 
 _REPLY_BLOCKS: Final = frozenset(("tool_use", "server_tool_use", *THINKING_BLOCKS))
 _REPLY_PARTS: Final = frozenset(("output_text", "refusal"))
-_REPLY_ITEMS: Final = frozenset(("reasoning", "compaction", "mcp_list_tools"))
 
 
 def find_reply_field(parts: Sequence[Any]) -> Literal["output", "content", ""]:
@@ -25,7 +25,7 @@ def _is_item(part: Any) -> bool:
         case {"type": "message", "content": [*_]}:
             return bool(_list_kinds(part) & _REPLY_PARTS)
         case {"type": str(kind)} if "role" not in part:
-            return kind in _REPLY_ITEMS or kind.endswith("_call")
+            return is_reply_item(kind)
         case _:
             return False
 
