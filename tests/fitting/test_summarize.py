@@ -136,3 +136,10 @@ def test_requests_with_summaries_stay_within_the_limit(turns: list[dict[str, Any
         except brim.ContextOverflowError:
             continue
         assert brim.count(request.messages, model="gpt-4o") <= request.plan.limit
+
+
+def test_a_summarizer_that_cannot_be_called_is_an_error() -> None:
+    with pytest.raises(brim.InputError, match="not a function"):
+        fit(chat(2), summarize="text")
+    with pytest.raises(brim.InputError, match="not a function"):
+        brim.Session(summarize="text")  # type: ignore[arg-type]

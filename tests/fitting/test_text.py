@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,12 @@ def test_invalid_arguments_raise_an_input_error() -> None:
         brim.truncate("x", -1)
     with pytest.raises(brim.InputError):
         brim.truncate("x", 1, keep="start")  # type: ignore[arg-type]
+    for function in (brim.encode, partial(brim.truncate, tokens=1)):
+        with pytest.raises(brim.InputError, match="not a string"):
+            function(5)  # type: ignore[arg-type]
+    for tokens in ("text", [10**9], [-1], [2**70], 5):
+        with pytest.raises(brim.InputError, match="not tokens"):
+            brim.decode(tokens)  # type: ignore[arg-type]
 
 
 def test_window_and_price_are_those_of_the_catalog() -> None:

@@ -14,7 +14,7 @@ from brim.fitting.plan import Plan, Request, find_trimmed_texts
 from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
 from brim.fitting.search import Passage, Source, choose_length, read_texts, search_texts
-from brim.fitting.summarizer import Summarizer
+from brim.fitting.summarizer import Summarizer, check_summarizer
 from brim.tokens import Tokenizer, counter_for
 from brim.wire.formats import (
     CHAT,
@@ -241,7 +241,7 @@ class ConversationFitter:
         numbers = {name: given[name] for name in _POLICY_OPTIONS if name in given}
         policy = resolve_policy(given.get("policy", "steady"), **numbers)
         prompt = find_prompt_counter(template, model, tokenizer)
-        mask, summarize = given.get("mask"), given.get("summarize")
+        mask, summarize = given.get("mask"), check_summarizer(given.get("summarize"))
         return BodyFitter(
             counter, budget, policy, self._prefix_cache, rules, self._pins, mask, prompt, summarize
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import isawaitable, iscoroutine
 from typing import Any, Final, TypeAlias, TypeVar
 
+from brim.errors import InputError
 from brim.fitting.clip import truncate
 from brim.fitting.flow import Flow, Job, SummaryJob, run_flow
 
@@ -24,6 +25,13 @@ T = TypeVar("T")
 Summarizer: TypeAlias = "Callable[[str | None, Sequence[Mapping[str, object]] | None], object]"
 """Called with (previous summary, trimmed turns); returns a text. Without turns it shortens the
 summary."""
+
+
+def check_summarizer(summarize: Summarizer | None) -> Summarizer | None:
+    """Return the summarizer; raise `InputError` if it cannot be called."""
+    if summarize is not None and not callable(summarize):
+        raise InputError(f"summarize is not a function: {summarize!r:.100}.")
+    return summarize
 
 
 def run_with_summarizer(

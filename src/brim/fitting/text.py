@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Literal
 
 from brim.errors import InputError, UnknownTokenizerError
@@ -23,18 +24,24 @@ def encode(
     chosen = _find(model, tokenizer)
     if not hasattr(chosen, "encode"):
         raise UnknownTokenizerError(f"{chosen.name} counts text, but cannot encode it.")
-    tokens: list[int] = chosen.encode(text)
+    tokens: list[int] = chosen.encode(_check_text(text))
     return tokens
 
 
 def decode(
     tokens: list[int], *, model: str | None = None, tokenizer: Tokenizer | str | None = None
 ) -> str:
-    """Return the text of tokens. Raise `UnknownTokenizerError` if the tokenizer cannot decode."""
+    """Return the text of tokens.
+
+    Raise `UnknownTokenizerError` if the tokenizer cannot decode, `InputError` for unknown tokens.
+    """
     chosen = _find(model, tokenizer)
     if not hasattr(chosen, "decode"):
         raise UnknownTokenizerError(f"{chosen.name} cannot decode tokens.")
-    text: str = chosen.decode(tokens)
+    try:
+        text: str = chosen.decode(list(map(index, tokens)))
+    except (TypeError, KeyError, OverflowError, ValueError):
+        raise InputError(f"These are not tokens of {chosen.name}: {tokens!r:.100}.") from None
     return text
 
 
@@ -56,10 +63,9 @@ def truncate(
             "Use a number from 0 on and one of head, tail, middle."
         )
     count = counter_for(model, tokenizer=tokenizer).text
-    fits, least, most = text, 0, len(text)
-    if count(text) <= tokens:
+    if count(_check_text(text)) <= tokens:
         return text
-    fits = ""
+    fits, least, most = "", 0, len(text)
     while least < most:
         length = (least + most + 1) // 2
         part = _cut(text, length, keep)
@@ -84,6 +90,12 @@ def window(model: str) -> int | None:
 def price(model: str, *, tokens: int = 0) -> Price | None:
     """Return the price of a model for a prompt of that many tokens; None if it is unknown."""
     return pricing.price(model, tokens=tokens)
+
+
+def _check_text(text: str) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"The text is not a string: {type(text).__name__}.")
+    return text
 
 
 def _find(model: str | None, tokenizer: Tokenizer | str | None) -> Tokenizer:

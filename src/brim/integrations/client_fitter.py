@@ -14,6 +14,7 @@ from brim.fitting.flow import Measurement, plan_request, run_flow
 from brim.fitting.plan import Plan, Request
 from brim.fitting.policies import resolve_policy
 from brim.fitting.profile import ModelProfile
+from brim.fitting.summarizer import check_summarizer
 from brim.wire.formats import CHAT, BodyFormat, find_reply_limit, min_reply_tokens
 from brim.wire.template_rules import PERMISSIVE
 
@@ -27,7 +28,7 @@ class ClientFitter:
         given = {name: rest.pop(name) for name in names if name in rest}
         self._profile = ModelProfile(trial=PERMISSIVE, **given)
         self._mask = rest.pop("mask", None)
-        self._summarize = rest.pop("summarize", None)
+        self._summarize = check_summarizer(rest.pop("summarize", None))
         self._policy = resolve_policy(rest.pop("policy", "steady"), **rest)
         self._profiles: dict[str | None, ModelProfile] = {}
 

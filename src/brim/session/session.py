@@ -14,7 +14,12 @@ from brim.fitting.passes import Pass
 from brim.fitting.plan import Plan, Request
 from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
 from brim.fitting.profile import ModelProfile
-from brim.fitting.summarizer import MAX_SUMMARY_CHARS, Summarizer, run_with_summarizer
+from brim.fitting.summarizer import (
+    MAX_SUMMARY_CHARS,
+    Summarizer,
+    check_summarizer,
+    run_with_summarizer,
+)
 from brim.models.pricing import Price, Usage
 from brim.session import validation
 from brim.session.composer_state import ComposerState
@@ -265,7 +270,7 @@ class Session:
 
     @summarize.setter
     def summarize(self, summarize: Summarizer | None) -> None:
-        self._summarize = summarize
+        self._summarize = check_summarizer(summarize)
         self._composer.change(replace(self._composer.state, summarizes=summarize is not None))
 
     # Requests
