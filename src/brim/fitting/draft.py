@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from brim.fitting.clip import TextLines
@@ -20,7 +21,7 @@ from brim.fitting.history import (
     UnitIndex,
     unit_range,
 )
-from brim.fitting.plan import ChangedMessage, DroppedRun, Outcome
+from brim.fitting.plan import ChangedMessage, DroppedRun, Outcome, compute_id
 from brim.fitting.search import find_names, read_texts
 from brim.fitting.trim import (
     NAMED_TASKS,
@@ -30,7 +31,7 @@ from brim.fitting.trim import (
     UnitRun,
 )
 from brim.messages import Message
-from brim.wire.notes import Note, brief_gap_note, gap_note, name_tasks, range_note
+from brim.wire.notes import ID, Note, brief_gap_note, fill_id, gap_note, name_tasks, range_note
 
 NAME_TOKENS: Final = 30
 """The most tokens that the names in a note take."""
@@ -390,7 +391,15 @@ class Draft:
         if not self._recall_hint or not self.optional_notes:
             return gap_note(gap.messages, gap.tokens, tasks)
         names = self._find_names(gap)
-        return range_note(gap.first, gap.last, gap.tokens, tasks, names, self._recall_hint)
+        return range_note(gap.first, gap.last, gap.tokens, tasks, names, self._hint)
+
+    @cached_property
+    def _hint(self) -> str:
+        """The hint with the id of what was trimmed, which stays the same until the next trim."""
+        hint = self._recall_hint
+        if ID not in hint:
+            return hint
+        return fill_id(hint, compute_id(self.history.messages[: self.view.messages]))
 
     def _find_names(self, gap: _Gap) -> list[str]:
         """Return the most distinctive names in what is missing at a gap."""

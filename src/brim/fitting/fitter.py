@@ -61,6 +61,8 @@ class BodyFitter:
     prompt: PromptCounter | None = None
     """Counts chat messages exactly; None: their counts are sums of their parts."""
     summarize: Summarizer | None = None
+    recall_hint: str = ""
+    """What the notes say about reading what was trimmed; empty if that is not possible."""
     _keys: dict[str, ConversationKey] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -116,6 +118,7 @@ class BodyFitter:
             pins=self.pins,
             mask=self.mask,
             summary_room=self.summary_room,
+            recall_hint=self.recall_hint,
         )
         fresh = CachedConversation(key, planner, format.create_reader())
         planner.extend(fresh.reader.read(body) or ())
@@ -137,7 +140,10 @@ class BodyFitter:
         key = self._keys.get(format.name)
         if key is None:
             has_summary = self.summarize is not None
-            settings = self.budget, self.policy.identity, self.pins, self.mask, has_summary
+            settings = (
+                *(self.budget, self.policy.identity, self.pins, self.mask, has_summary),
+                self.recall_hint,
+            )
             key = ConversationKey((format.name, self.counter.name, settings))
             self._keys[format.name] = key
         return key

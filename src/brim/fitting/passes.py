@@ -16,7 +16,7 @@ from brim.fitting.draft import NAME_TOKENS, Draft
 from brim.fitting.history import MessageIndex, UnitIndex
 from brim.fitting.trim import DroppableUnits, Trim, count_held, find_oldest_runs
 from brim.tokens import Counter
-from brim.wire.notes import fill_mask, gap_note, range_note
+from brim.wire.notes import fill_id, fill_mask, gap_note, range_note
 
 Pass = Callable[[Draft], None]
 
@@ -58,7 +58,7 @@ def drop_thinking(draft: Draft) -> None:
 def count_gap_note(counter: Counter, recall_hint: str = "") -> int:
     """Return the most tokens that the note at a gap takes, without a summary."""
     if recall_hint:
-        largest = range_note(1_000_000, 1_000_000, 1_000_000_000, "", (), recall_hint)
+        largest = range_note(1_000_000, 1_000_000, 1_000_000_000, "", (), fill_id(recall_hint))
         return counter.text(largest) + NAME_TOKENS + 8
     return counter.text(_LARGEST_NOTE) + 8
 

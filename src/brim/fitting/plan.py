@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain, zip_longest
 from typing import Any, Literal, NamedTuple, cast
 
@@ -20,7 +21,7 @@ from brim.fitting.history import CountedMessages
 from brim.fitting.picture import Segment, join_segments, render_html, render_line
 from brim.fitting.search import Source, read_texts
 from brim.messages import Message, Role
-from brim.wire.notes import Note
+from brim.wire.notes import ID_DIGITS, Note, find_id
 from brim.wire.openai_chat import find_origins
 
 Outcome = Literal["kept", "clipped", "masked", "summarized", "dropped", "skipped"]
@@ -357,6 +358,20 @@ def compare_chat_messages(plan: Plan) -> Iterator[tuple[int | None, bool]]:
     changes, seen = plan.changed_messages, plan.history.messages
     for index in find_origins(plan):
         yield index, index is None or index in changes or seen[index].private
+
+
+def compute_id(messages: Iterable[Message]) -> str:
+    """Return an id of messages for notes: digits, the same for the same content."""
+    digest = blake2b(digest_size=8)
+    for message in messages:
+        digest.update("\0".join((message.role, *read_texts(message), "\1")).encode("utf-8", "replace"))
+    return f"{int.from_bytes(digest.digest()) % 10**ID_DIGITS:0{ID_DIGITS}}"
+
+
+def find_plan_id(plan: Plan) -> str:
+    """Return the id of what a plan trimmed: that in its notes, or that of its messages."""
+    noted = find_id(note.text for note in plan.notes)
+    return noted or compute_id(plan.history.messages[: plan.length])
 
 
 def find_trimmed_texts(plan: Plan) -> Iterator[Source]:

@@ -27,8 +27,10 @@ from brim.gateway.admin import AdminRoutes
 from brim.gateway.bodies import MODEL_PATH, PATHS, find_format
 from brim.gateway.completion import CompletionHandler
 from brim.gateway.gateway import Gateway
+from brim.gateway.headers import is_recall_on
 from brim.gateway.passthrough import PassthroughHandler, PassthroughPaths
 from brim.gateway.preflight import require_upstreams
+from brim.gateway.recall import RecallRequest
 from brim.gateway.server import tune_garbage_collector
 from brim.wire.formats import CHAT
 
@@ -59,7 +61,10 @@ class App:
             format = find_format(path) if scope["method"] == "POST" else None
             if format is not None:
                 handler = CompletionHandler(gateway.services, format, scope, receive, send)
-                await gateway.run(handler)
+                if is_recall_on(handler.client_headers.options):
+                    await RecallRequest(gateway, format, scope, receive, send).run()
+                else:
+                    await gateway.run(handler)
                 return
             if path in self._passthrough:
                 passthrough = PassthroughHandler(gateway.services, CHAT, scope, receive, send)

@@ -48,6 +48,8 @@ class CompletionHandler(RequestHandler):
     _reply: UpstreamReply | None = None
     _monitor: StreamMonitor | None = None
     _billing: RequestBilling | None = None
+    recall_hint = ""
+    """What notes say about reading what was trimmed."""
 
     def close(self) -> None:
         super().close()
@@ -118,6 +120,7 @@ class CompletionHandler(RequestHandler):
             self._query,
             self.format,
             request.is_stream,
+            self.recall_hint,
         )
         return Forwarder(services.routes, record, client_headers, request, exchange)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 from brim.errors import ContextOverflowError, Overflow, ProviderError
@@ -94,6 +94,7 @@ class Exchange:
     _query: str
     _format: BodyFormat
     _is_stream: bool = False
+    _recall_hint: str = ""
     primary: ModelRoute | None = None
     """The first route of the requested model: the client's own key is meant for it."""
     in_flight: Fitted | None = None
@@ -209,10 +210,13 @@ class Exchange:
         least = min_reply_tokens(request.body)
         limit = find_reply_limit(request.body, request.format)
         if rejected is None:
-            fitter = route.fitter(policy, least, limit)
-            return RequestFit(fitter, request, additions, route.count, None)
-        fitter = route.fitter_for(rejected.profile, policy, least, limit)
-        return RequestFit(fitter, request, additions, route.count, rejected.measurement)
+            fitter, measurement = route.fitter(policy, least, limit), None
+        else:
+            fitter = route.fitter_for(rejected.profile, policy, least, limit)
+            measurement = rejected.measurement
+        if self._recall_hint:
+            fitter = replace(fitter, recall_hint=self._recall_hint)
+        return RequestFit(fitter, request, additions, route.count, measurement)
 
     async def _run(self, work: Callable[[*Args], T], *args: *Args, is_large: bool) -> T:
         return await self._services.workers.run(work, *args) if is_large else work(*args)

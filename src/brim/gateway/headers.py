@@ -18,6 +18,8 @@ BRIM_PREFIX: Final = b"brim-"
 POLICY: Final = "brim-policy"
 FITTING: Final = "brim-fitting"
 CACHE_MARKS: Final = "brim-cache-marks"
+RECALL: Final = "brim-recall"
+"""Whether the gateway offers the tool `recall` and answers its calls."""
 SESSION: Final = "brim-session"
 """Names the conversation, for session affinity."""
 
@@ -202,7 +204,13 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     POLICY: tuple(POLICIES),
     FITTING: ("on", "off", "dry-run"),
     CACHE_MARKS: ("on", "off"),
+    RECALL: ("on", "off"),
 }
+
+
+def is_recall_on(options: Mapping[bytes, bytes]) -> bool:
+    """Return whether the `brim-` headers ask for the tool `recall`."""
+    return options.get(RECALL.encode(), b"").strip().lower() == b"on"
 
 
 def parse_options(headers: Mapping[bytes, bytes]) -> RequestOptions:

@@ -75,6 +75,22 @@ def range_note(
     )
 
 
+ID: Final = "{id}"
+"""In a hint, the place of the id of what was trimmed."""
+ID_DIGITS: Final = 12
+_ID = re.compile(rf"omitted;[^\]\n]* id (\d{{{ID_DIGITS}}})\]")
+
+
+def fill_id(hint: str, id: str = "0" * ID_DIGITS) -> str:
+    """Return a hint with an id, which is as long as any other."""
+    return hint.replace(ID, id)
+
+
+def find_id(texts: Iterable[str]) -> str | None:
+    """Return the id in the notes of a plan; None if they have none."""
+    return next((found[1] for text in texts if (found := _ID.search(text))), None)
+
+
 def brief_gap_note(messages: int) -> str:
     """Return the note at one of many gaps."""
     return f"[brim: {messages:,} {'message' if messages == 1 else 'messages'} omitted]"

@@ -60,6 +60,11 @@ class StreamAccumulator:
         """Whether anything arrived that can be a reply, even an empty one."""
         return self._answer is not None and self._answer.has_begun
 
+    @property
+    def whole(self) -> Part:
+        """The response so far, in its own format."""
+        return {} if self._answer is None else self._answer.whole()
+
     def reply(self) -> Reply:
         """Return the reply so far, even if the stream was interrupted or ended in an error."""
         if self._answer is None:
