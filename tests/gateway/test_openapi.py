@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -15,6 +16,7 @@ from jsonschema_rs import Draft202012Validator
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from brim.config import GatewayConfig
 from brim.gateway.admin import AdminRoutes
 from brim.gateway.asgi import create_app
 from brim.gateway.bodies import PATHS
@@ -210,3 +212,13 @@ def test_every_response_matches_the_description(method: str, path: str, served: 
         case.validate_response(answer, checks=conformance)
 
     call()
+
+
+def test_dropped_messages_match_the_description(upstream: ScriptedServer) -> None:
+    config = replace(config_of(upstream.url), gateway=GatewayConfig(retrieve=True))
+    with run_gateway(config) as running:
+        answer = ask(running, CHAT, *["word " * 900, "Yes."] * 9, "Hello?")
+        check(answer, CHAT)
+        path = "/v1/retrieve/{id}"
+        check(httpx.get(running.url + path.format(id=answer.headers["brim-retrieve-id"])), path)
+        check(httpx.get(running.url + path.format(id="0")), path)

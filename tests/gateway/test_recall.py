@@ -105,7 +105,9 @@ def test_the_client_gets_one_reply_without_the_calls(
     ask: Callable[[str, bool], str], streams: bool
 ) -> None:
     with gateway() as (running, upstream):
-        assert ask(running.url, streams) == ("Let me see. It is 4711." if streams else "It is 4711.")
+        assert ask(running.url, streams) == (
+            "Let me see. It is 4711." if streams else "It is 4711."
+        )
     first, second = upstream.requests
     assert FACT not in str(first.body)
     assert FACT in str(second.body)
@@ -122,7 +124,9 @@ def test_every_request_is_priced_and_recorded() -> None:
         ask_chat(running.url, streams=True, key=secret)
         records = httpx.get(f"{running.url}/brim/requests", headers=operator()).json()["data"]
     assert len(records) == len(upstream.requests) == len(ledger()) == 2
-    assert [row.charge.usage.input for row in ledger()] == [each.tokens for each in upstream.requests]
+    assert [row.charge.usage.input for row in ledger()] == [
+        each.tokens for each in upstream.requests
+    ]
 
 
 def operator() -> dict[str, str]:

@@ -275,6 +275,7 @@ class GatewayConfig:
     drain_seconds: NonNegativeInt = 0
     keep_requests: NonNegativeInt = 1_000
     history_days: NonNegativeInt = 30
+    retrieve: bool = False
     conversations: NonNegativeInt = 500
     aliases: Mapping[str, str] = field(default_factory=_empty_mapping)
     affinity: bool = True

@@ -364,7 +364,9 @@ def compute_id(messages: Iterable[Message]) -> str:
     """Return an id of messages for notes: digits, the same for the same content."""
     digest = blake2b(digest_size=8)
     for message in messages:
-        digest.update("\0".join((message.role, *read_texts(message), "\1")).encode("utf-8", "replace"))
+        digest.update(
+            "\0".join((message.role, *read_texts(message), "\1")).encode("utf-8", "replace")
+        )
     return f"{int.from_bytes(digest.digest()) % 10**ID_DIGITS:0{ID_DIGITS}}"
 
 

@@ -3,6 +3,8 @@
 asgi         the ASGI application: which path leads to which handler
 gateway      the state of a running gateway, and its background work
 completion   a request for a completion, fitted before it is forwarded
+recall       a request whose calls of the tool `recall` the gateway answers
+retrieval    what recent requests dropped
 passthrough  a request that is forwarded unchanged
 admin        all other paths: models, token counts, recent requests, metrics, health
 dashboard/   the files of the dashboard, and its endpoints

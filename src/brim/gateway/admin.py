@@ -72,6 +72,7 @@ class AdminRoutes:
             ("GET", f"{GEMINI.version}/models", self.models),
             ("GET", f"{GEMINI.version}/models/{{name:path}}", self.model),
             ("POST", "/v1/compress", self.compress),
+            ("GET", "/v1/retrieve/{id}", self.retrieve),
             *versioned,  # some clients omit the version
             ("GET", "/", dashboard.send_asset),
             ("GET", dashboard.ASSETS + "{name}", dashboard.send_asset),
@@ -119,7 +120,8 @@ class AdminRoutes:
                 access = await services.authenticator.authenticate_operator(client)
                 request.state.actor = f"key:{access.key.name}"
             else:
-                await services.authenticator.authenticate_client(client)
+                access = await services.authenticator.authenticate_client(client)
+                request.state.key = access.key.name
             response: Response = await view(request)
             return response
 
@@ -132,6 +134,18 @@ class AdminRoutes:
             yield
         finally:
             await self._gateway.stop()
+
+    async def retrieve(self, request: Request) -> Response:
+        """Return what a recent request of the same key dropped."""
+        dropped = self._gateway.services.dropped
+        self._gateway.services.limits.check_origin(_read_headers(request))
+        id, key = request.path_params["id"], getattr(request.state, "key", None)
+        found = None if dropped is None else dropped.find(key, id)
+        if found is None:
+            off = "" if dropped else " Set gateway.retrieve = true to keep what is dropped."
+            message = f"No request of the last hour dropped anything with the id {id[:40]!r}.{off}"
+            raise GatewayError(404, "not_found", message)
+        return Response(found, headers={"cache-control": "no-store"}, media_type="application/json")
 
     # Models
 

@@ -20,6 +20,7 @@ from brim.gateway.headers import ClientHeaders, RequestOptions
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.model_route import ModelRoute, RejectedRequest
 from brim.gateway.records import RequestRecord
+from brim.gateway.retrieval import RETRIEVE_HINT
 from brim.gateway.stream_monitor import StreamOpening, classify_error
 from brim.gateway.trace_context import TRACEPARENT
 from brim.providers.errors import is_template_rejection, redact_key
@@ -191,6 +192,11 @@ class Exchange:
         finally:
             fit.close()
         self._record_plan(route, step)
+        if (dropped := self._services.dropped) is not None and step.plan.is_trimmed:
+            key, is_large = self._record.key, len(request.raw) >= LARGE_BODY_BYTES
+            self._record.retrieve_id = await self._run(
+                dropped.add, key, step.plan, is_large=is_large
+            )
         return step
 
     def _start_fit(
@@ -214,9 +220,15 @@ class Exchange:
         else:
             fitter = route.fitter_for(rejected.profile, policy, least, limit)
             measurement = rejected.measurement
-        if self._recall_hint:
-            fitter = replace(fitter, recall_hint=self._recall_hint)
+        if hint := self._find_hint():
+            fitter = replace(fitter, recall_hint=hint)
         return RequestFit(fitter, request, additions, route.count, measurement)
+
+    def _find_hint(self) -> str:
+        """Return what notes say about reading what was trimmed."""
+        if self._services.dropped is None:
+            return self._recall_hint
+        return "; ".join(filter(None, (self._recall_hint, RETRIEVE_HINT)))
 
     async def _run(self, work: Callable[[*Args], T], *args: *Args, is_large: bool) -> T:
         return await self._services.workers.run(work, *args) if is_large else work(*args)

@@ -21,6 +21,7 @@ from brim.gateway.limits import RequestLimits
 from brim.gateway.metrics import Metrics
 from brim.gateway.records import RecentRequests
 from brim.gateway.reload import ConfigChange
+from brim.gateway.retrieval import DroppedMessages
 from brim.gateway.routes import ModelRoutes
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Gateway:
             ModelRoutes(config, environment),
             WorkerPool(),
             self.running,
+            DroppedMessages() if settings.retrieve else None,
             traces=bool(settings.otlp_endpoint),
         )
         self._telemetry = _create_telemetry(config, environment)

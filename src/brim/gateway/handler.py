@@ -25,6 +25,7 @@ from brim.gateway.auth import Authenticator
 from brim.gateway.errors import GatewayError
 from brim.gateway.limits import ABORT_EXTENSION, ClientDisconnectedError, RequestLimits
 from brim.gateway.records import RequestRecord
+from brim.gateway.retrieval import DroppedMessages
 from brim.gateway.routes import ModelRoutes
 from brim.providers.http_connection import Header
 from brim.wire.formats import BodyFormat
@@ -79,6 +80,8 @@ class Services:
     workers: WorkerPool
     running: Sized
     """The requests in flight."""
+    dropped: DroppedMessages | None = None
+    """What recent requests dropped; None if it is not kept."""
     traces: bool = False
     """Whether requests are traced."""
 

@@ -174,6 +174,7 @@ def build_brim_headers(record: RequestRecord) -> list[Header]:
         b"brim-limit": record.limit,
         b"brim-resent": record.resent or None,
         b"brim-fallback": record.fallback,
+        b"brim-retrieve-id": record.retrieve_id,
         b"brim-attempts": record.attempts if record.attempts > 1 else None,
     }
     known = ((name, value) for name, value in values.items() if value is not None)

@@ -20,8 +20,8 @@ from brim.gateway.errors import GatewayError
 from brim.gateway.exchange import FIRST_ERROR_STATUS
 from brim.gateway.gateway import Gateway
 from brim.gateway.handler import SEND_BUFFER_BYTES
-from brim.providers.sse import EventParser, ServerSentEvent
 from brim.gateway.limits import LARGE_BODY_BYTES
+from brim.providers.sse import EventParser, ServerSentEvent
 from brim.session.recall import (
     MAX_RECALLS,
     RECALL,

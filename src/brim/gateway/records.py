@@ -84,6 +84,8 @@ class RequestRecord:
     attempts: int = 0
     """How many routes were tried."""
     fallback: str | None = None
+    retrieve_id: str | None = None
+    """The id of what it dropped, if that is kept."""
     usage: Usage | None = None
     is_usage_estimated: bool = False
     """Whether brim counted the usage, because the upstream did not report it."""

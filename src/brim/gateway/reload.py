@@ -11,7 +11,7 @@ from brim.config import Config
 NEED_RESTART: Final = frozenset(
     (
         *("host", "port", "store", "require_keys", "lease_seconds", "keep_requests"),
-        *("history_days",),
+        *("history_days", "retrieve"),
         *("stop_seconds", "drain_seconds", "send_seconds"),
     )
 )

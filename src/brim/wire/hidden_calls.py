@@ -198,13 +198,17 @@ class _ChatHider(CallHider):
         if not reason and not any(delta.values()) and (self._has_hidden_calls or self.is_following):
             return ()
         shown = {**choice, "delta": delta}
-        return (self._rename({**event, "choices": [self._end(shown) if self._has_hidden_calls else shown]}),)
+        return (
+            self._rename(
+                {**event, "choices": [self._end(shown) if self._has_hidden_calls else shown]}
+            ),
+        )
 
     def _rename(self, event: Part) -> Part:
         return {**event, "id": self._id} if self.is_following and "id" in event else event
 
     def _show_pieces(self, pieces: Sequence[Part]) -> list[Part]:
-        shown = []
+        shown: list[Part] = []
         for piece in pieces:
             number, function = piece.get("index", 0), get_mapping(piece, "function")
             if function.get("name"):
@@ -379,13 +383,15 @@ class _GeminiHider(CallHider):
         shown = [part for part in parts if not self._is_hidden_part(part)]
         reason = first.get("finishReason")
         is_continued = bool(reason) and self._finish(reason)
-        if not is_whole and (is_continued and not shown or (parts and not shown and not reason)):
+        if not is_whole and ((is_continued and not shown) or (parts and not shown and not reason)):
             return ()
         if is_continued and not is_whole:
             first = {key: value for key, value in first.items() if key != "finishReason"}
         if len(shown) == len(parts) and not is_continued:
             return (event,)
-        return ({**event, "candidates": [{**first, "content": {**content, "parts": shown}}, *rest]},)
+        return (
+            {**event, "candidates": [{**first, "content": {**content, "parts": shown}}, *rest]},
+        )
 
     def _is_hidden_part(self, part: Part) -> bool:
         return "functionCall" in part and self._is_hidden(get_mapping(part, "functionCall"))
