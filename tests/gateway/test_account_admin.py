@@ -151,6 +151,14 @@ def test_a_page_of_another_site_cannot_change_keys(operator: httpx.Client) -> No
     assert operator.get("/brim/keys/anna").json()["revoked"] is None
 
 
+def test_the_dashboard_at_its_public_name_can_change_keys(operator: httpx.Client) -> None:
+    page = {"origin": "https://gateway.example.com", "host": "gateway.example.com"}
+    assert operator.patch("/brim/keys/anna", json={"note": "x"}, headers=page).status_code == 200
+    behind_proxy = {"origin": "https://gateway.example.com", "sec-fetch-site": "same-origin"}
+    answer = operator.patch("/brim/keys/anna", json={"note": "y"}, headers=behind_proxy)
+    assert answer.status_code == 200
+
+
 # Idempotency-Key
 
 

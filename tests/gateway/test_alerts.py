@@ -55,11 +55,15 @@ class Receiver:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 names = {name.lower(): value for name, value in self.headers.items()}
                 receiver.got.append((names, body))
                 self.send_response(receiver.status)
+                if receiver.status == 302:
+                    self.send_header("location", receiver.url)
                 self.end_headers()
+
+            do_GET = do_POST  # noqa: N815 - as the class requires
 
             def log_message(self, *_: object) -> None: ...
 
@@ -220,3 +224,10 @@ def test_a_gateway_sends_alerts(receiver: Receiver, monkeypatch: pytest.MonkeyPa
 def test_an_unusable_secret_is_reported(text: str) -> None:
     with pytest.raises(InputError, match="alert_secret_env"):
         read_secret(text)
+
+
+async def test_a_redirect_is_not_followed(store: SqliteAccountStore, receiver: Receiver) -> None:
+    receiver.status = 302
+    await spend(store, "a", 60)
+    await make_sender(receiver).run(store)
+    assert len(receiver.got) == 1

@@ -105,9 +105,11 @@ def _combine(settings: Mapping[Key, Setting], files: tuple[ConfigFile, ...]) -> 
     root = group_of(Config)
     config: Config = build(root, (), settings)
     problems = []
-    for section, servers in (("mcp", config.mcp), ("upstreams", config.upstreams)):
-        for name, server in servers.items():  # may come from several sources
-            if problem := server.find_problem():
+    oidc = {"oidc": config.gateway.oidc}
+    checked = (("mcp", config.mcp), ("upstreams", config.upstreams), ("gateway", oidc))
+    for section, tables in checked:
+        for name, table in tables.items():  # may come from several sources
+            if problem := table.find_problem():
                 at = next(s.source for key, s in settings.items() if key[:2] == (section, name))
                 problems.append(f"{at}: {format_key((section, name))} {problem}")
     if problems:

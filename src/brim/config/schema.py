@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from brim.config.value_types import (
     PLAIN,
+    Claims,
     EndpointUrl,
     Formats,
     Names,
@@ -260,6 +261,43 @@ class UpstreamConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class OidcConfig:
+    """An OpenID Connect provider: sign-in for the dashboard, and its tokens as keys."""
+
+    issuer: EndpointUrl | None = None
+    public_url: EndpointUrl | None = None
+    client_id: str = ""
+    client_secret_env: VariableName | None = None
+    session_secret_env: VariableName | None = None
+    scopes: TextList = ("openid", "profile", "email")
+    operators: Claims = ()
+    audience: str = ""
+    key: str = ""
+    key_claim: str = ""
+    user_claim: str = "sub"
+
+    def find_problem(self) -> str | None:
+        """Return what is missing or unsafe, or None."""
+        if self.issuer is None:
+            return None if self == OidcConfig() else "needs an issuer"
+        for name in ("issuer", "public_url"):
+            if not _is_confidential(getattr(self, name)):
+                return f"has {name} without https, which only an address of this machine may be"
+        if bool(self.client_id) != bool(self.public_url):
+            return "needs both client_id and public_url for sign-in, or neither"
+        if not (self.client_id or self.audience):
+            return "needs client_id and public_url for sign-in, or audience for tokens as keys"
+        if bool(self.audience) != bool(self.key or self.key_claim):
+            return "needs audience, and key or key_claim, for tokens as keys"
+        return None
+
+
+def _is_confidential(address: str | None) -> bool:
+    parts = urlsplit(address or "https:")
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayConfig:
     """The gateway."""
 
@@ -291,6 +329,7 @@ class GatewayConfig:
     keep_ledger_days: NonNegativeInt = 0
     store_unavailable: StoreUnavailable = "reject"
     lease_seconds: Seconds = 60.0
+    oidc: OidcConfig = field(default_factory=OidcConfig)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,15 @@ def _read_names(value: object) -> tuple[str, ...]:
     return names
 
 
+def _read_claims(value: object) -> tuple[str, ...]:
+    """Return conditions such as `groups=admins`."""
+    for claim in (claims := _read_names(value)):
+        name, _, wanted = claim.partition("=")
+        if not name or not wanted:
+            raise InputError(f"a list of claims such as groups=admins, not {abbreviate(value)}")
+    return claims
+
+
 def _read_formats(value: object) -> tuple[str, ...]:
     """Return one or more formats as a tuple."""
     given = [value] if isinstance(value, str) else value
@@ -161,6 +170,7 @@ Share = Annotated[
 ]
 TextList = Annotated[tuple[str, ...], _read_texts]
 Names = Annotated[tuple[str, ...], _read_names]
+Claims = Annotated[tuple[str, ...], _read_claims]
 Weight = Annotated[
     float, _reader("a number of at least 0", lambda value: _to_float(value) >= 0, _to_float)
 ]

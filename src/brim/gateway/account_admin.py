@@ -80,7 +80,8 @@ class AccountAdmin:
             shows_all, names = request.query_params.get("all") == "true", unique_names(keys)
             shown = [key for key in reversed(keys) if shows_all or _is_active(key)]
             listed = [_key_to_dict(key, names, usages) for key in shown]
-        return json_response({"object": "list", "data": listed})
+        has_accounts = self._accounts.requires_keys
+        return json_response({"object": "list", "data": listed, "has_accounts": has_accounts})
 
     async def key(self, request: Request) -> Response:
         name = request.path_params["name"]

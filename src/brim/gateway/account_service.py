@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ from brim.gateway.accounts.reservations import (
     ReservationInvalid,
     Settlement,
 )
-from brim.gateway.accounts.store import AccountStore, check_retention
+from brim.gateway.accounts.store import AccountStore, check_retention, find_access
 from brim.gateway.alert_sender import AlertSender
 from brim.gateway.errors import (
     INVALID_KEY_MESSAGE,
@@ -64,7 +64,8 @@ class AccountService:
         self._marker = None if file is None else KeyMarker(folder, file)
         """Of a file: it is used only if it exists, and must not be lost unnoticed."""
         has_had_keys = self._marker is None or self._marker.is_set()
-        self.requires_keys = settings.require_keys or has_had_keys
+        has_sign_in = settings.oidc.issuer is not None
+        self.requires_keys = settings.require_keys or has_sign_in or has_had_keys
         """Whether clients need a key; true as soon as the store contains one."""
         self.is_unavailable = False
         self.apply(settings)
@@ -215,8 +216,17 @@ class AccountService:
 
         Raise `AccountStoreUnavailableError` while the store is unavailable.
         """
+        return await self._read_access(lambda store: store.access(secret_hash))
+
+    async def access_by_name(self, name: str) -> Access | None:
+        """Return the active key with this name and its caps, in the same way."""
+        return await self._read_access(lambda store: find_access(store, name))
+
+    async def _read_access(
+        self, read: Callable[[AccountStore], Awaitable[Access | None]]
+    ) -> Access | None:
         try:
-            return await self.open_store().access(secret_hash)
+            return await read(self.open_store())
         except AccountStoreError as error:
             self._set_unavailable(error)
             raise AccountStoreUnavailableError(str(error)) from None

@@ -27,6 +27,7 @@ from brim.gateway.gateway import Gateway
 from brim.gateway.headers import ClientHeaders
 from brim.gateway.history_views import HistoryViews
 from brim.gateway.responses import json_response, parse_number
+from brim.gateway.sign_in import SIGN_IN_PATHS, SignInViews
 from brim.gateway.spending_views import SpendingViews
 from brim.gateway.upstreams import Upstream, is_pattern
 from brim.models import catalog
@@ -54,6 +55,7 @@ class AdminRoutes:
         self._accounts = AccountAdmin(gateway)
         self._spending = SpendingViews(gateway)
         self._history = HistoryViews(gateway)
+        self._sign_in = SignInViews(gateway.services.authenticator)
 
     def app(self) -> Starlette:
         versioned: list[tuple[str, str, View]] = [
@@ -79,6 +81,7 @@ class AdminRoutes:
             ("GET", "/brim/spending", self._spending.spending),
             ("GET", "/brim/routes", self._spending.routes),
             *self._accounts.views,
+            *self._sign_in.views,
             ("GET", "/brim/history", self._history.search),
             ("GET", "/brim/series", self._history.series),
             ("GET", "/brim/requests", self.requests),
@@ -103,7 +106,7 @@ class AdminRoutes:
 
     def _protect(self, route: Route) -> Route:
         """Return the route with a check of the key, or of the host if no keys are required."""
-        if route.path in PUBLIC_PATHS or route.path.startswith(dashboard.ASSETS):
+        if route.path in (*PUBLIC_PATHS, *SIGN_IN_PATHS) or route.path.startswith(dashboard.ASSETS):
             return route
         view, is_operator_path = route.endpoint, route.path.startswith(OPERATOR_PATHS)
 
@@ -117,8 +120,8 @@ class AdminRoutes:
                     services.limits.check_host(client)
                     request.state.actor = ANONYMOUS
             elif is_operator_path:
-                access = await services.authenticator.authenticate_operator(client)
-                request.state.actor = f"key:{access.key.name}"
+                authenticator = services.authenticator
+                request.state.actor = await authenticator.authenticate_operator(client)
             else:
                 access = await services.authenticator.authenticate_client(client)
                 request.state.key = access.key.name

@@ -12,8 +12,6 @@ import hashlib
 import hmac
 import logging
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,10 +20,10 @@ from brim.errors import InputError
 from brim.gateway.accounts.alerts import Alert, ClaimedAlert, Recipients, find_alerts
 from brim.gateway.accounts.caps import Cap
 from brim.gateway.accounts.store import AccountStore
+from brim.gateway.web_calls import call
 
 LATE_SECONDS: Final = 600.0
 """For so long after a period its counters are still compared with the caps."""
-TIMEOUT_SECONDS: Final = 10.0
 MAX_CLAIMED: Final = 8
 """Alerts that are sent at the same time."""
 _SECRET_PREFIX: Final = "whsec_"
@@ -75,7 +73,7 @@ class AlertSender:
 
     async def _deliver(self, store: AccountStore, alert: ClaimedAlert) -> None:
         try:
-            await asyncio.to_thread(self._post, alert)
+            await self._post(alert)
         except (OSError, ValueError) as error:
             fields = {"alert": alert.id, "attempt": alert.attempt, "reason": str(error)}
             log.warning("alert not delivered", extra={"fields": fields})
@@ -83,14 +81,11 @@ class AlertSender:
         await store.finish_alert(alert.id)
         log.info("alert delivered", extra={"fields": {"alert": alert.id}})
 
-    def _post(self, alert: ClaimedAlert) -> None:
+    async def _post(self, alert: ClaimedAlert) -> None:
         """Send an alert. Raise OSError unless the receiver accepts it."""
         body = alert.body.encode()
         headers = sign(self._secret, alert.id, round(time.time()), body)
-        headers["content-type"] = "application/json"
-        request = urllib.request.Request(self._url, body, headers, method="POST")
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
-            response.read(1)
+        await call(self._url, body, {**headers, "content-type": "application/json"})
 
 
 def read_secret(text: str) -> bytes:

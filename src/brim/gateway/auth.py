@@ -6,18 +6,29 @@ that the key is still active. Requests without a reservation look the key up aga
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import AccountStoreUnavailableError
 from brim.gateway import errors
 from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.keys import KEY_PREFIX, Access, hash_secret
-from brim.gateway.errors import INVALID_KEY_MESSAGE, GatewayError
+from brim.gateway.errors import (
+    INVALID_KEY_MESSAGE,
+    GatewayError,
+    ProviderUnavailableError,
+    TokenRejectedError,
+)
 from brim.gateway.headers import ClientHeaders
+
+if TYPE_CHECKING:
+    from brim.gateway.identity import IdentityProvider
+    from brim.gateway.sessions import OperatorSessions
 
 KNOWN_KEY_SECONDS: Final = 5.0
 """Seconds for which a key and its caps are cached."""
@@ -29,13 +40,26 @@ MAX_USER_LENGTH: Final = 128
 KEY_HEADERS: Final = frozenset((b"x-api-key", b"authorization", b"api-key", b"x-goog-api-key"))
 """Headers in which clients send their key."""
 _NOT_CACHED: Final = (0.0, None)
+_TOKEN_START: Final = "eyJ"
+"""How every JSON Web Token begins: the base64 of `{"`."""
+
+log = logging.getLogger("brim.gateway")
 
 
 class Authenticator:
     """Finds the key of a request in the account store."""
 
-    def __init__(self, accounts: AccountService) -> None:
+    def __init__(
+        self,
+        accounts: AccountService,
+        provider: IdentityProvider | None = None,
+        sessions: OperatorSessions | None = None,
+    ) -> None:
         self._accounts = accounts
+        self.provider = provider
+        """The provider whose tokens are accepted, if there is one."""
+        self.sessions = sessions
+        """The sessions of operators who have signed in at the provider."""
         self._cache: OrderedDict[str, tuple[float, Access | None]] = OrderedDict()
 
     async def authenticate_client(self, headers: ClientHeaders, *, refresh: bool = False) -> Access:
@@ -49,13 +73,21 @@ class Authenticator:
             raise GatewayError(403, "operator_key", message)
         return access
 
-    async def authenticate_operator(self, headers: ClientHeaders) -> Access:
-        """Return the operator's key. Raise `GatewayError` if the request does not have one."""
+    async def authenticate_operator(self, headers: ClientHeaders) -> str:
+        """Return the operator's name for the audit log. Raise `GatewayError` for other clients."""
+        secret = find_secret(headers)
+        if self.sessions is not None and secret is None:
+            if (name := self.sessions.find_operator(headers)) is not None:
+                return f"oidc:{name}"
+        elif self.provider is not None and secret is not None and is_token(secret):
+            name = name_operator(self.provider, await self._verify(secret))
+            if name is None:
+                raise _operator_required_error()
+            return f"oidc:{name}"
         access = await self._authenticate(headers, refresh=True)
         if not access.key.is_operator:
-            message = "This path needs an operator key. Create one: `brim keys add NAME --operator`"
-            raise GatewayError(403, "operator_key_required", message)
-        return access
+            raise _operator_required_error()
+        return f"key:{access.key.name}"
 
     async def _authenticate(self, headers: ClientHeaders, *, refresh: bool) -> Access:
         secret = find_secret(headers)
@@ -66,7 +98,7 @@ class Authenticator:
         hashed = hash_secret(secret)
         expires, access = self._cache.get(hashed, _NOT_CACHED)
         if time.monotonic() >= expires or (refresh and access is not None):
-            access = await self._look_up(hashed, access)
+            access = await self._look_up(secret, hashed, access)
         if access is None:
             raise errors.invalid_key_error(INVALID_KEY_MESSAGE)
         end = access.key.rules.expires
@@ -74,19 +106,81 @@ class Authenticator:
             raise errors.expired_key_error(end)
         return access
 
-    async def _look_up(self, hashed: str, cached: Access | None) -> Access | None:
+    async def _look_up(self, secret: str, hashed: str, cached: Access | None) -> Access | None:
+        seconds = KNOWN_KEY_SECONDS
         try:
-            access = await self._accounts.access(hashed)
+            if self.provider is not None and is_token(secret):
+                claims = await self._verify(secret)
+                seconds = min(seconds, claims["exp"] - time.time())
+                access: Access | None = await self._find_token_key(self.provider, claims)
+            else:
+                access = await self._accounts.access(hashed)
         except AccountStoreUnavailableError:
             if cached is None or self._accounts.rejects_when_unavailable:
                 raise errors.store_unavailable_error() from None
             return cached
-        seconds = KNOWN_KEY_SECONDS if access else UNKNOWN_KEY_SECONDS
+        seconds = seconds if access else UNKNOWN_KEY_SECONDS
         self._cache[hashed] = (time.monotonic() + seconds, access)
         self._cache.move_to_end(hashed)
         if len(self._cache) > MAX_CACHED_KEYS:
             self._cache.popitem(last=False)
         return access
+
+    async def _verify(self, token: str) -> Mapping[str, Any]:
+        """Return the claims of a token that is sent as a key. Raise `GatewayError` if invalid."""
+        assert self.provider is not None
+        try:
+            return await self.provider.verify(token, self.provider.config.audience)
+        except TokenRejectedError as error:
+            log.info("token rejected", extra={"fields": {"reason": str(error)}})
+            raise errors.invalid_key_error("This token is not valid for this gateway.") from None
+        except ProviderUnavailableError as error:
+            log.warning("sign-in provider unavailable", extra={"fields": {"reason": str(error)}})
+            raise errors.provider_unavailable_error() from None
+
+    async def _find_token_key(
+        self, provider: IdentityProvider, claims: Mapping[str, Any]
+    ) -> Access:
+        """Return the key that a token stands for, and the end user that it names."""
+        config = provider.config
+        name = read_claim(claims, config.key_claim) or config.key
+        access = await self._accounts.access_by_name(name) if name else None
+        if access is None:
+            message = "No active key of this gateway belongs to this token. Ask its operator."
+            raise GatewayError(403, "no_key_for_token", message)
+        return replace(access, user=limit_user(read_claim(claims, config.user_claim)))
+
+
+def is_token(secret: str) -> bool:
+    """Return whether a secret looks like a signed JSON Web Token."""
+    return secret.startswith(_TOKEN_START) and secret.count(".") == 2
+
+
+def read_claim(claims: Mapping[str, Any], name: str) -> str:
+    """Return a claim that is text, else an empty text.
+
+    An email address counts only if the provider has verified it: with some providers, users can
+    enter any address.
+    """
+    if name == "email" and claims.get("email_verified") is not True:
+        return ""
+    value = claims.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def name_operator(provider: IdentityProvider, claims: Mapping[str, Any]) -> str | None:
+    """Return a name for the audit log if claims are those of an operator, else None."""
+    for condition in provider.config.operators:
+        name, _, wanted = condition.partition("=")
+        listed = claims.get(name)
+        if wanted in (listed if isinstance(listed, list) else [read_claim(claims, name)]):
+            return limit_user(ascii(read_claim(claims, "email") or claims["sub"])[1:-1])
+    return None
+
+
+def _operator_required_error() -> GatewayError:
+    message = "This path needs an operator key. Create one: `brim keys add NAME --operator`"
+    return GatewayError(403, "operator_key_required", message)
 
 
 def check_model(access: Access, *names: object) -> None:
@@ -110,7 +204,12 @@ def find_end_user(body: Mapping[str, Any], headers: Mapping[bytes, bytes], heade
         found = body.get("user") or body.get("safety_identifier") or nested
     if not isinstance(found, str):
         return ""
-    return found if len(found) <= MAX_USER_LENGTH else f"sha256:{hash_secret(found)}"
+    return limit_user(found)
+
+
+def limit_user(name: str) -> str:
+    """Return the name of an end user, or its hash if it is long, so that it stays unique."""
+    return name if len(name) <= MAX_USER_LENGTH else f"sha256:{hash_secret(name)}"
 
 
 def find_secret(headers: ClientHeaders) -> str | None:

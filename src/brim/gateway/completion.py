@@ -105,9 +105,10 @@ class CompletionHandler(RequestHandler):
         record.format, record.streamed = self.format.name, request.is_stream
         self._record_model(request.model, access)
         check_conversation(self.format, body)
-        if self._billing is not None:
+        if self._billing is not None and access is not None:
             header = services.accounts.user_header
-            self._billing.user = find_end_user(body, client_headers.by_name, header)
+            named = access.user or find_end_user(body, client_headers.by_name, header)
+            self._billing.user = named
         if path is not None and path.is_stream and "alt=sse" not in self._query:
             message = "Streams are sent as events only. Add `?alt=sse` to the path."
             raise GatewayError(400, "invalid_request", message, param="alt")

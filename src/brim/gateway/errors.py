@@ -57,6 +57,14 @@ _GOOGLE_STATUSES: Final[Mapping[int, str]] = {
 }
 
 
+class TokenRejectedError(Exception):
+    """A token that must not be accepted; the message is for the log."""
+
+
+class ProviderUnavailableError(Exception):
+    """The sign-in provider cannot be reached, or does not answer as OpenID Connect says."""
+
+
 class GatewayError(Exception):
     """An error response of the gateway itself: status, machine-readable code, and message."""
 
@@ -175,6 +183,11 @@ def nesting_error() -> GatewayError:
 
 def invalid_key_error(message: str) -> GatewayError:
     return GatewayError(401, "invalid_api_key", message, headers={"www-authenticate": "Bearer"})
+
+
+def provider_unavailable_error() -> GatewayError:
+    message = "The sign-in provider is unavailable, so the token cannot be checked. Try again soon."
+    return GatewayError(503, "sign_in_unavailable", message, headers=_RETRY_SOON)
 
 
 def expired_key_error(expires: float) -> GatewayError:

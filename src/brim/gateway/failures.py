@@ -26,6 +26,8 @@ _BY_CODE: Final[Mapping[str, str]] = {
     "model_not_allowed": "The key is limited to other models.",
     "model_not_found": "No upstream serves this model. Check the name, or add it to the models of "
     "an upstream.",
+    "no_key_for_token": "No active key belongs to the token of the sign-in provider. Set "
+    "gateway.oidc.key, or create a key with the name in its claim.",
     "not_found": "The path does not exist.",
     "operator_key": "An operator key cannot send model requests. Use a client key.",
     "origin_not_allowed": "A web page of another site sent the request. Add its origin to "
@@ -35,6 +37,7 @@ _BY_CODE: Final[Mapping[str, str]] = {
     "rate_limit_exceeded": "The key sent too many requests or tokens in a minute, or too many at "
     "the same time.",
     "request_too_large": "The body is larger than gateway.max_body_bytes.",
+    "sign_in_unavailable": "The sign-in provider did not respond, so a token could not be checked.",
     "too_many_requests_at_once": "The gateway ran gateway.max_requests requests already.",
     "uncountable": "The key has a cap, and the request uses a field or tool whose cost has no "
     "bound. Remove it, or list it in gateway.allowed_fields.",

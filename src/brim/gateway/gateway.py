@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
-from brim.config import Config, state_folder
+from brim.config import Config, OidcConfig, state_folder
 from brim.errors import BrimError, InputError
 from brim.gateway import logs
 from brim.gateway.account_service import AccountService
@@ -56,7 +56,7 @@ class Gateway:
         self.services = Services(
             RequestLimits(settings),
             accounts,
-            Authenticator(accounts),
+            _create_authenticator(accounts, settings.oidc, environment),
             ModelRoutes(config, environment),
             WorkerPool(),
             self.running,
@@ -208,6 +208,32 @@ def _configured_models(config: Config) -> set[str]:
 
 def _reject_reload() -> Config:
     raise InputError("This gateway was started with settings that cannot be read again.")
+
+
+def _create_authenticator(
+    accounts: AccountService, oidc: OidcConfig, environment: Mapping[str, str]
+) -> Authenticator:
+    """Return what identifies clients and operators, by keys and by the configured provider."""
+    if oidc.issuer is None:
+        return Authenticator(accounts)
+    try:
+        from brim.gateway.identity import IdentityProvider
+        from brim.gateway.sessions import OperatorSessions
+    except ImportError as error:
+        message = "gateway.oidc needs PyJWT. Install it: pip install 'brim[oidc]'"
+        raise InputError(message) from error
+    provider = IdentityProvider(oidc, _read_variable(oidc.client_secret_env, environment))
+    sessions = None
+    if oidc.client_id:
+        sessions = OperatorSessions(oidc, _read_variable(oidc.session_secret_env, environment))
+    return Authenticator(accounts, provider, sessions)
+
+
+def _read_variable(name: str | None, environment: Mapping[str, str]) -> str:
+    """Return a secret of the environment; empty without a name. Raise `InputError` if not set."""
+    if name and not environment.get(name):
+        raise InputError(f"{name} is not set. gateway.oidc needs it.")
+    return environment.get(name or "", "")
 
 
 def _create_telemetry(config: Config, environment: Mapping[str, str]) -> Telemetry | None:

@@ -54,7 +54,9 @@ def config_of(*endpoints: str, **settings: Any) -> Config:
 
 
 @contextmanager
-def run_gateway(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+def run_gateway(
+    config: Config, environment: Mapping[str, str] | None = None, port: int = 0
+) -> Iterator[Running]:
     """Run a gateway until the block ends; running responses may then end."""
     state = {name: value for name, value in os.environ.items() if name == "BRIM_STATE"}
     app = create_app(config, {**state, **(environment or {})})
@@ -67,7 +69,7 @@ def run_gateway(config: Config, environment: Mapping[str, str] | None = None) ->
         finally:
             is_up.set()
 
-    with open_listener("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", port) as listener:
         thread = threading.Thread(target=work)
         thread.start()
         is_up.wait()

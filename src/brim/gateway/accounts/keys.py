@@ -105,6 +105,8 @@ class Access:
     """Caps with their scopes: of the key, of its project, and of all keys."""
     user_caps: tuple[Cap, ...] = ()
     """Caps that each end user of the key has."""
+    user: str = ""
+    """The end user, if a token of the sign-in provider names it."""
 
     @classmethod
     def of(cls, columns: Sequence[Any]) -> Access:

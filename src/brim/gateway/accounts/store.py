@@ -16,8 +16,11 @@ from brim.gateway.accounts.caps import (
     Cap,
     Period,
     current_periods,
+    each_user_scope,
     first_day,
+    key_scope,
     period_kind,
+    project_scope,
     scope_parts,
     to_micro_dollars,
 )
@@ -175,6 +178,17 @@ class AccountStore(Protocol):
         self, since: date | None = None, until: date | None = None
     ) -> AsyncIterator[LedgerRow]:
         """Iterate over the ledger, the oldest day first."""
+
+
+async def find_access(store: AccountStore, name: str) -> Access | None:
+    """Return the active key with a name, and its caps; None if there is none."""
+    key = next((k for k in await store.keys() if k.name == name and k.revoked is None), None)
+    if key is None:
+        return None
+    caps = await store.caps()
+    scopes = [key_scope(key.id), *([project_scope(key.project)] if key.project else []), ALL]
+    pairs = tuple((scope, cap) for scope in scopes for cap in caps.get(scope, ()))
+    return Access(key, pairs, caps.get(each_user_scope(key.id), ()))
 
 
 MIN_RETENTION_DAYS: Final = 40

@@ -41,7 +41,7 @@ async function request(path, { headers = {}, ...options }) {
       ...options,
       headers: secret ? { ...headers, authorization: `Bearer ${secret}` } : headers,
       cache: "no-store",
-      credentials: "omit",
+      credentials: "same-origin", // the session of an operator who signed in at the provider
       redirect: "error",
       signal: AbortSignal.timeout(TIMEOUT),
     });

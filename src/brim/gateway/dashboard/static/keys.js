@@ -15,9 +15,9 @@ export function listen(listener) {
 }
 
 export function update(data) {
-  hasAccounts = data.data.length > 0;
+  hasAccounts = data.has_accounts;
   the("add-key").hidden = the("cap-project").hidden = !hasAccounts;
-  redraw(the("key-list"), data, () => (hasAccounts ? table("Keys, the newest first", COLUMNS, data.data, "keys") : noKeys()));
+  redraw(the("key-list"), data, () => (data.data.length ? table("Keys, the newest first", COLUMNS, data.data, "keys") : hasAccounts ? empty("There are no keys yet.", "Clients need one for every request. Add it here, or on the gateway's machine:", "brim keys add NAME") : noKeys()));
 }
 
 export const reset = () => clear(the("key-list"));

@@ -1,7 +1,7 @@
 // The dashboard: views, sign-in, and polling.
 
 import { clear, the } from "./dom.js";
-import { NO_RESPONSE, UnauthorizedError, UnavailableError, get, key } from "./api.js";
+import { NO_RESPONSE, UnauthorizedError, UnavailableError, get, key, send } from "./api.js";
 import * as requests from "./requests.js";
 import * as spending from "./spending.js";
 import * as models from "./models.js";
@@ -35,6 +35,8 @@ const state = {
   polls: 0,
   timer: 0,
   isSignedIn: false,
+  hasSession: false,
+  signInProblem: "",
 };
 
 // Polling
@@ -127,14 +129,37 @@ function signIn() {
   the("sign-in-error").textContent = "";
   the("key").value = "";
   the("views").hidden = false;
-  the("sign-out").hidden = key.read() === null;
+  the("sign-out").hidden = key.read() === null && !state.hasSession;
   show();
+}
+
+const SIGN_IN_PROBLEMS = {
+  denied: "You signed in, but you are not one of the operators of this gateway.",
+  expired: "The sign-in took too long, or began in another browser. Try again.",
+  unavailable: "The sign-in provider does not respond. Try again soon.",
+  failed: "The sign-in failed. The log of the gateway says why.",
+};
+
+/** Offer the sign-in provider, if there is one, and find out whether there is a session. */
+async function checkSession() {
+  try {
+    const { sign_in: isOffered, operator } = await get("brim/session");
+    the("provider").hidden = !isOffered;
+    state.hasSession = operator !== null;
+  } catch {
+    // The next poll says what is wrong.
+  }
+  const [view, problem] = location.hash.slice(1).split("/");
+  if (view === "sign-in") {
+    history.replaceState(null, "", "#requests");
+    state.signInProblem = SIGN_IN_PROBLEMS[problem] ?? "";
+  }
 }
 
 function rejectKey(error) {
   const wasGiven = key.read() !== null;
   signOut();
-  the("sign-in-error").textContent = wasGiven ? `This key cannot open the dashboard: ${error.message}` : "";
+  the("sign-in-error").textContent = wasGiven ? `This key cannot open the dashboard: ${error.message}` : state.signInProblem;
   the("key").focus();
 }
 
@@ -166,6 +191,8 @@ the("sign-in").addEventListener("submit", (event) => {
 
 the("sign-out").addEventListener("click", () => {
   clearTimeout(state.timer);
+  if (state.hasSession) send("POST", "brim/sign-out").catch(fail);
+  Object.assign(state, { hasSession: false, signInProblem: "" });
   state.polls += 1;
   signOut();
   history.replaceState(null, "", "#requests");
@@ -311,4 +338,5 @@ the("theme").addEventListener("click", () => {
 dark.addEventListener("change", showTheme);
 
 showTheme();
+await checkSession();
 showLocation();
