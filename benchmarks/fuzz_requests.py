@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from random import Random
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import orjson
 
@@ -62,9 +63,30 @@ RESPONSES: Final[dict[str, Any]] = {
         {"type": "function_call_output", "call_id": "c1", "output": LONG},
     ],
 }
-KEY_CHANGE: Final[dict[str, Any]] = {
-    "note": "fuzzed", "expires": "30d", "models": [], "caps": ["1000000/day", "9G tokens/day"],
+GEMINI: Final[dict[str, Any]] = {
+    "systemInstruction": {"parts": [{"text": "Be brief."}]},
+    "generationConfig": {"maxOutputTokens": 9, "candidateCount": 1},
+    "tools": [{"functionDeclarations": [{"name": "read", "parameters": {"type": "object"}}]}],
+    "contents": [
+        {"role": "user", "parts": [{"text": "What is in the file?"}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "read", "args": {}}}]},
+        {"role": "user", "parts": [
+            {"functionResponse": {"name": "read", "response": {"text": LONG}}}]},
+        {"role": "user", "parts": [
+            {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}},
+            {"text": "And in this picture?"}]},
+    ],
 }  # fmt: skip
+EMBEDDING: Final[dict[str, Any]] = {
+    "model": "text-embedding-3-small", "input": ["one", LONG], "encoding_format": "float",
+}  # fmt: skip
+COMPACTION: Final = {key: RESPONSES[key] for key in ("model", "instructions", "input")}
+COMPRESSION: Final = {"model": "gpt-4o", "target_tokens": 300, "messages": CHAT["messages"]}
+KEY_CHANGE: Final[dict[str, Any]] = {
+    "note": "fuzzed", "expires": "30d", "models": ["gpt-*"], "labels": ["team=fuzz"],
+    "caps": ["1000000/day", "9G tokens/day", "1000000 requests/minute", "500 concurrent"],
+}  # fmt: skip
+NEW_KEY: Final = {**KEY_CHANGE, "name": "fuzzed", "project": "fuzz", "operator": False}
 CAP_CHANGE: Final[dict[str, Any]] = {"scope": "project:fuzz", "caps": ["1000000/month"]}
 
 BASES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
@@ -73,10 +95,26 @@ BASES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     *[("POST", "/v1/responses", RESPONSES)] * 6,
     ("POST", "/v1/messages/count_tokens", MESSAGES),
     ("POST", "/v1/responses/input_tokens", RESPONSES),
+    *[("POST", "/v1beta/models/gemini-2.5-flash:generateContent", GEMINI)] * 4,
+    *[("POST", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", GEMINI)] * 2,
+    ("POST", "/v1beta/models/gemini-2.5-flash:countTokens", GEMINI),
+    ("POST", "/v1beta/models/gemini-2.5-flash:countTokens", {"generateContentRequest": GEMINI}),
+    ("POST", "/v1/embeddings", EMBEDDING),
+    ("POST", "/v1/responses/compact", COMPACTION),
+    ("POST", "/v1/compress", COMPRESSION),
+    ("POST", "/brim/keys", NEW_KEY),
     ("PATCH", "/brim/keys/fuzzed", KEY_CHANGE),
     ("PUT", "/brim/caps", CAP_CHANGE),
+    *[("GET", "", {})] * 2,
 )
 """Methods, paths and valid bodies; completions are most of them."""
+QUERIES: Final = (
+    *("/v1/models", "/v1/models/{}", "/brim/keys/{}", "/brim/requests/{}", "/{}", "/brim/{}"),
+    *("/brim/requests?last={}", "/brim/audit?last={}", "/brim/spending?days={}"),
+    *("/brim/history?q={}&last=5", "/brim/history?before={}", "/brim/history?key={}&last=5"),
+    *("/brim/series?since={}", "/brim/series?until={}&group=model", "/brim/series?group={}"),
+)
+"""Paths that are read, with a place for a text."""
 
 _TEXTS: Final = (
     *("", "a", "assistant", "user", "system", "tool", "function", "developer", "text", "auto"),
@@ -84,6 +122,7 @@ _TEXTS: Final = (
     *("message", "function_call", "function_call_output", "web_search", "code_interpreter"),
     *("computer_use_preview", "mcp", "file_search", "json_schema", "flex", "priority", "5/day"),
     *("\ud83d", "\x00", "é世\u202e", "-1", "1e999", "data:,", "http://127.0.0.1:9/x.png"),
+    *("99999999999999999999", "nan", "inf", "1_", "16 concurrent", "9rpm", "model", "key"),
     *("gpt-4o:online", "gpt-4o", "claude-sonnet-5", "no-such-model", "../x", "%00", "{}", "[]"),
 )
 _FIELDS: Final = (
@@ -94,6 +133,9 @@ _FIELDS: Final = (
     *("previous_response_id", "conversation", "background", "include", "truncation", "prompt"),
     *("context_management", "container", "mcp_servers", "functions", "function_call", "type"),
     *("role", "content", "text", "name", "id", "input", "source", "cache_control", "_pin"),
+    *("parts", "generationConfig", "contents", "candidateCount", "safety_identifier", "dimensions"),
+    *("target_tokens", "caps", "models", "expires", "labels", "overlap", "systemInstruction"),
+    *("generateContentRequest",),
     *("_priority", "tool_calls", "tool_call_id", "arguments", "detail", "file", "file_id", "url"),
 )
 _HEADERS: Final = (
@@ -101,6 +143,7 @@ _HEADERS: Final = (
     *("brim-fitting: x", "brim-cache-marks: on", "content-encoding: gzip", "anthropic-beta: x"),
     *("content-encoding: br", "anthropic-version: 2023-06-01", "accept: text/event-stream"),
     *("origin: https://example.org", "origin: null", "idempotency-key: k", "x-api-key: brim-x"),
+    *("x-end-user: \x80", "x-end-user: anna", "upgrade: h2c", "content-encoding: zstd"),
     *("content-type: text/plain", "traceparent: 00-zz-1-1", "expect: 100-continue", "x: \t"),
 )
 _LENGTHS: Final = (1, 7, 60, 300, 600)
@@ -116,6 +159,8 @@ class FuzzedRequest(NamedTuple):
     headers: tuple[str, ...] = ()
     is_cut: bool = False
     """Whether the client disconnects before the response."""
+    is_broken: bool = False
+    """Whether the upstream interrupts its reply, or sends an invalid one."""
 
 
 def create_requests(seed: int, number: int) -> Iterator[FuzzedRequest]:
@@ -126,15 +171,23 @@ def create_requests(seed: int, number: int) -> Iterator[FuzzedRequest]:
 
 def create_request(random: Random) -> FuzzedRequest:
     method, path, base = random.choice(BASES)
+    if method == "GET":
+        text = quote(random.choice(_TEXTS).encode("utf-8", "surrogatepass"), safe="")
+        return FuzzedRequest(method, random.choice(QUERIES).format(text), b"")
     body = json.loads(orjson.dumps(base))
+    if "stream" in body and random.random() < 0.2:
+        body["stream"] = True
     for _ in range(random.choice((0, 1, 1, 1, 2, 3))):
         _mutate(random, body)
     raw = _dump(body)
     if random.random() < 0.08:
         raw = _damage(random, raw)
     count = 0 if random.random() < 0.7 else random.randint(1, 2)
-    headers = tuple(random.sample(_HEADERS, count))
-    return FuzzedRequest(method, path, raw, headers, random.random() < 0.02)
+    headers = random.sample(_HEADERS, count)
+    is_broken = random.random() < 0.05
+    if is_broken:
+        headers.append(f"x-fuzz-reply: {random.randrange(1000)}")
+    return FuzzedRequest(method, path, raw, tuple(headers), random.random() < 0.02, is_broken)
 
 
 def _dump(body: object) -> bytes:

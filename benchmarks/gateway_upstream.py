@@ -113,16 +113,21 @@ def _pack(body: Body) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
+def estimate_tokens(body: bytes) -> bytes:
+    """Return the tokens of a body, with as many digits as `TOKENS`, so that no length changes."""
+    return b"%*d" % (len(TOKENS), max(1, (len(body) - FRAME) // BYTES_PER_TOKEN))
+
+
 # Sending
 
 
-def _whole(status: str, body: Body) -> bytes:
+def build_response(status: str, body: Body) -> bytes:
     head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n"
     packed = _pack(body)
     return f"{head}content-length: {len(packed)}\r\n\r\n".encode() + packed
 
 
-def _frame_chunk(event: bytes) -> bytes:
+def build_chunk(event: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(event), event)
 
 
@@ -131,19 +136,21 @@ STREAM_HEAD = (
     b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
 )
 STREAM_END = b"0\r\n\r\n"
-MISSING = _whole("404 Not Found", {"error": {"message": "no such path", "type": "not_found_error"}})
-HEALTHY = _whole("200 OK", {})
+MISSING = build_response(
+    "404 Not Found", {"error": {"message": "no such path", "type": "not_found_error"}}
+)
+HEALTHY = build_response("200 OK", {})
 ACCEPTED = (b"/healthz", b"/v1/traces", b"/v1/metrics")
 """Paths that get an empty object: for checks, and for OpenTelemetry's exporter."""
 SAID = [{"type": "text", "text": TEXT}]
 REPLIES = {
-    b"/v1/chat/completions": _whole("200 OK", _chat()),
-    b"/v1/messages": _whole("200 OK", _message(SAID, "end_turn")),
+    b"/v1/chat/completions": build_response("200 OK", _chat()),
+    b"/v1/messages": build_response("200 OK", _message(SAID, "end_turn")),
 }
 STREAMS = {
-    (b"/v1/chat/completions", False): [*map(_frame_chunk, _chat_events(usage=False))],
-    (b"/v1/chat/completions", True): [*map(_frame_chunk, _chat_events(usage=True))],
-    (b"/v1/messages", False): [*map(_frame_chunk, _message_events())],
+    (b"/v1/chat/completions", False): [*map(build_chunk, _chat_events(usage=False))],
+    (b"/v1/chat/completions", True): [*map(build_chunk, _chat_events(usage=True))],
+    (b"/v1/messages", False): [*map(build_chunk, _message_events())],
 }
 
 
@@ -172,17 +179,18 @@ class Connection(asyncio.Protocol):
         if end >= 4 and len(request) >= whole:
             self._pieces.clear()
             self._missing = 0
-            self._answer(request[:end].split(b" ", 2)[1], request[end:])
+            self.answer(request[:end], request[end:])
         else:
             self._pieces = [request]
             self._missing = max(1, whole - len(request))
 
-    def _answer(self, path: bytes, body: bytes) -> None:
+    def answer(self, head: bytes, body: bytes) -> None:
+        """Send the response to a request with these headers."""
+        path = head.split(b" ", 2)[1]
         if path not in REPLIES:
             self.transport.write(HEALTHY if path in ACCEPTED else MISSING)
             return
-        # As many digits as the mark has, so that no length changes; JSON takes no leading zeros.
-        tokens = b"%*d" % (len(TOKENS), max(1, (len(body) - FRAME) // BYTES_PER_TOKEN))
+        tokens = estimate_tokens(body)
         if not STREAMED.search(body):
             self.transport.write(REPLIES[path].replace(TOKENS, tokens))
             return
@@ -214,9 +222,9 @@ class Connection(asyncio.Protocol):
         send()
 
 
-async def serve(port: int) -> None:
+async def serve(port: int, connection: type[Connection] = Connection) -> None:
     server = await asyncio.get_running_loop().create_server(
-        Connection, "127.0.0.1", port, backlog=BACKLOG
+        connection, "127.0.0.1", port, backlog=BACKLOG
     )
     await server.serve_forever()
 

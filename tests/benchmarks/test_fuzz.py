@@ -13,6 +13,7 @@ from benchmarks.fuzz import GatewayState, find_leaks, is_flat
 from benchmarks.fuzz_requests import (
     CAP_CHANGE,
     CHAT,
+    GEMINI,
     KEY_CHANGE,
     MESSAGES,
     RESPONSES,
@@ -56,6 +57,11 @@ CORPUS: Final[list[tuple[str, dict[str, Any], dict[str, Any]]]] = [
     ("/brim/keys/fuzzed", KEY_CHANGE, {"models": ["\ud83d"]}),
     ("/brim/keys/fuzzed", KEY_CHANGE, {"caps": ["9" * 400 + "/day"]}),
     ("/brim/caps", CAP_CHANGE, {"scope": "project:\x00"}),
+    ("/brim/caps", CAP_CHANGE, {"caps": ["60 requests/minute", "8 concurrent"]}),
+    ("/v1/messages/count_tokens", MESSAGES, {"model": "\ud83d"}),
+    ("/v1/messages", MESSAGES, {"metadata": {"user_id": "\ud83d\x00"}}),
+    ("/v1/chat/completions", CHAT, {"user": "\ud83d" * 200}),
+    ("/v1beta/models/gemini-2.5-flash:countTokens", GEMINI, {"generateContentRequest": None}),
 ]  # fmt: skip
 """Paths, valid bodies, and fields that were once, or nearly, too much."""
 METHODS: Final = {"/brim/keys/fuzzed": "PATCH", "/brim/caps": "PUT"}

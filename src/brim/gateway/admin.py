@@ -208,7 +208,8 @@ class AdminRoutes:
         raw = await services.limits.read_body(client, request.receive)
         body = await services.workers.run(bodies.parse_body, raw)
         if format is GEMINI:
-            body = {**body.get("generateContentRequest", body), **request.path_params}
+            inner = body.get("generateContentRequest")
+            body = {**(inner if isinstance(inner, dict) else body), **request.path_params}
         check_conversation(format, body)
         route = services.routes.find(body.get("model"), format)
         body = {**body, "model": route.name} if route.name else body

@@ -194,8 +194,8 @@ def check_model(access: Access, *names: object) -> None:
 def find_end_user(body: Mapping[str, Any], headers: Mapping[bytes, bytes], header: str) -> str:
     """Return the end user of a request, as the configured header or the body names them.
 
-    Return an empty text if neither does. A long name is replaced by a hash, so that it stays
-    different from others.
+    Return an empty text if neither does. A name that is long or not printable is replaced by a
+    hash, so that it stays different from others and every store can keep it.
     """
     metadata = body.get("metadata")
     found: object = headers.get(header.lower().encode(), b"").decode("utf-8", "replace")
@@ -208,8 +208,9 @@ def find_end_user(body: Mapping[str, Any], headers: Mapping[bytes, bytes], heade
 
 
 def limit_user(name: str) -> str:
-    """Return the name of an end user, or its hash if it is long, so that it stays unique."""
-    return name if len(name) <= MAX_USER_LENGTH else f"sha256:{hash_secret(name)}"
+    """Return the name of an end user; its hash if it is long or not printable."""
+    is_plain = len(name) <= MAX_USER_LENGTH and name.isprintable()
+    return name if is_plain else f"sha256:{hash_secret(name)}"
 
 
 def find_secret(headers: ClientHeaders) -> str | None:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from brim.config import UpstreamConfig
 from brim.gateway.bodies import serialize
+from brim.providers.endpoint import quote_model
 from brim.wire.formats import ANTHROPIC, GEMINI, BodyFormat
 
 VERTEX_VERSION: Final = "vertex-2023-10-16"
@@ -24,7 +25,7 @@ class HostedApi(NamedTuple):
 
     def request_path(self, model: str, *, stream: bool) -> str:
         path = self.stream_path if stream else self.path
-        return path.replace("{model}", quote(model, safe=""))
+        return path.replace("{model}", quote_model(model))
 
     def convert(self, body: Mapping[str, Any], raw: bytes) -> bytes:
         """Return the bytes to send."""

@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
-from brim.providers.endpoint import Endpoint, RootPath
+from brim.providers.endpoint import Endpoint, RootPath, quote_model
 from brim.wire.formats import ANTHROPIC, CHAT, GEMINI, REPLY_KEYS, RESPONSES, FormatName
 
 CountSubject = Literal["request", "text"]
@@ -39,10 +38,10 @@ class CountMethod:
 
     def address(self, endpoint: Endpoint, model: str) -> str:
         if self.is_api_path:
-            name = quote(model.rpartition("/")[2], safe="")
+            name = quote_model(model.rpartition("/")[2])
             return endpoint.under(self.path.replace("{model}", name))
         if self.convert is not None:
-            name = quote(_PROFILE.sub("", model.rpartition("/")[2]), safe=":@{}")
+            name = quote_model(_PROFILE.sub("", model.rpartition("/")[2]), safe=":@{}")
             return RootPath(self.path.replace("{model}", name))
         return self.path
 

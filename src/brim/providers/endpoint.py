@@ -99,7 +99,7 @@ class Endpoint:
         path = self.under(format.path)
         if "{model}" not in path:
             return path
-        path = path.replace("{model}", quote(model, safe=""))
+        path = path.replace("{model}", quote_model(model))
         return path.replace(":generate", ":streamGenerate") if stream else path
 
     def under(self, path: str) -> str:
@@ -112,6 +112,11 @@ class Endpoint:
     def __reduce__(self) -> tuple[object, ...]:
         settings = (self.url + self.prefix, self.format, self.key, dict(self.headers))
         return Endpoint, (*settings, self.timeout, self.retries, self.key_header)
+
+
+def quote_model(model: str, safe: str = "") -> str:
+    """Return a model's name for an address. A client may send one with half of an emoji."""
+    return quote(model, safe=safe, errors="replace")
 
 
 def _normalize(url: str, version: str) -> tuple[str, str]:

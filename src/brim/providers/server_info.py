@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
 from brim.errors import (
     AuthenticationError,
@@ -24,7 +23,7 @@ from brim.errors import (
 )
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.profile import ModelProfile, PriceBasis
-from brim.providers.endpoint import Endpoint
+from brim.providers.endpoint import Endpoint, quote_model
 from brim.providers.transport import Transport
 from brim.storage.calibration_store import CalibrationStore
 from brim.wire.template_trial import TemplateVerdict
@@ -202,7 +201,7 @@ async def _probe_llama_cpp(transport: Transport, model: str, listing: _ModelList
     """Return the window of one slot; the model's own (`n_ctx_train`) may be larger."""
     meta = _find_model(listing, model).get("meta")
     listed = _size(meta.get("n_ctx")) if isinstance(meta, Mapping) else None
-    query = f"?model={quote(model, safe='')}" if len(listing.models) > 1 and model else ""
+    query = f"?model={quote_model(model)}" if len(listing.models) > 1 and model else ""
     props = await _get_object(transport, f"/props{query}")
     settings = props.get("default_generation_settings")
     reported = _size(settings.get("n_ctx")) if isinstance(settings, Mapping) else None

@@ -211,8 +211,9 @@ def start_of_day(day: date) -> float:
 
 
 def reset_time(period: Period, now: float) -> float | None:
-    """Return when a cap with this period resets; None if it never does."""
-    first = first_day(current_periods(now)[period])
+    """Return when a cap with this period resets; None if it never does, or is a rate limit."""
+    name = current_periods(now).get(period)
+    first = None if name is None else first_day(name)
     if first is None:
         return None
     if period == "month":

@@ -216,7 +216,7 @@ def check_name(what: str, name: str) -> None:
 
 def hash_secret(secret: str) -> str:
     """Return the hash to store. The secret is long and random, so it needs no salt."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def unique_names(keys: Sequence[ApiKey]) -> dict[str, str]:
