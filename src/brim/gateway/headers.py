@@ -177,8 +177,11 @@ def build_brim_headers(record: RequestRecord) -> list[Header]:
         b"brim-retrieve-id": record.retrieve_id,
         b"brim-attempts": record.attempts if record.attempts > 1 else None,
     }
-    known = ((name, value) for name, value in values.items() if value is not None)
-    return [(name, str(value).encode("latin-1", "replace")) for name, value in known]
+    return [
+        (name, str(value).encode("latin-1", "replace"))
+        for name, value in values.items()
+        if value is not None
+    ]
 
 
 def _decode(raw: bytes) -> str:

@@ -166,6 +166,8 @@ class ModelRoute:
             return whole.tokens, "exact" if is_certain(whole) else "estimate"
 
     def _set_profile(self, profile: ModelProfile) -> None:
+        if profile is self.profile:
+            return
         is_same = profile == self.profile  # but perhaps for `accepted`
         self.profile = profile
         if not is_same:
@@ -236,7 +238,7 @@ class ModelRoute:
         if self._latest.window is not None and self._latest.window < accepted:
             self._calibrate(self._latest.with_window(None))
         self._set_profile(self.profile.with_accepted(accepted))
-        if out.is_plain and not plan.exact:
+        if not plan.exact:
             self._record_overhead(out, tokens)
         if not feedback.is_informative(plan, planner.counter):
             return
@@ -255,10 +257,11 @@ class ModelRoute:
     def _record_overhead(self, out: FittedRequest, tokens: int) -> None:
         kind, plan = _request_kind(out), out.plan
         reports, most = self._overheads.get(kind, (0, 0.0))
-        if not reports and len(self._overheads) >= MAX_REQUEST_KINDS:
-            return
         added = (tokens - plan.size) / max(1, len(plan.sent_indices))
-        self._overheads[kind] = reports + 1, max(most, added)
+        is_known = reports >= OVERHEAD_REPORTS and added <= most
+        is_full = not reports and len(self._overheads) >= MAX_REQUEST_KINDS
+        if not (is_known or is_full) and out.is_plain:
+            self._overheads[kind] = reports + 1, max(most, added)
 
     def max_overhead(self, out: FittedRequest) -> int:
         """Return how many tokens the server may add to a prompt of which brim sees only the text.

@@ -48,12 +48,15 @@ _BARE_MESSAGES: Final = {role: Message(role) for role in get_args(Role)}
 def strip_content(plan: Plan) -> Plan:
     """Return a plan without message content: enough to explain the decision for each message."""
     messages = [_BARE_MESSAGES[message.role] for message in plan.history.messages[: plan.length]]
-    return replace(
-        plan,
-        history=CountedMessages(messages, plan.history.token_sums, [], []),
-        changes={at: replace(each, message=messages[at]) for at, each in plan.changes.items()},
-        notes=[replace(note, text="") for note in plan.notes],
-        sent_indices=(),
+    # All fields by position: `replace` takes 5 % of a small request (`benchmarks.gateway`).
+    return Plan(
+        CountedMessages(messages, plan.history.token_sums, [], []),
+        *(plan.length, plan.budget, plan.policy, plan.before, plan.tokens, plan.exact, ()),
+        {at: replace(each, message=messages[at]) for at, each in plan.changes.items()},
+        plan.dropped_runs,
+        [replace(note, text="") for note in plan.notes],
+        plan.warnings,
+        *(plan.trim_id, plan.trim_end, plan.server_tokens, plan.calibrated_tokens),
     )
 
 
