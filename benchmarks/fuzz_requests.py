@@ -109,7 +109,8 @@ BASES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
 )
 """Methods, paths and valid bodies; completions are most of them."""
 QUERIES: Final = (
-    *("/v1/models", "/v1/models/{}", "/brim/keys/{}", "/brim/requests/{}", "/{}", "/brim/{}"),
+    *("/v1/models", "/v1/models/{}", "/brim/keys/{}", "/brim/requests/{}", "/v1/retrieve/{}"),
+    *("/{}", "/brim/{}"),
     *("/brim/requests?last={}", "/brim/audit?last={}", "/brim/spending?days={}"),
     *("/brim/history?q={}&last=5", "/brim/history?before={}", "/brim/history?key={}&last=5"),
     *("/brim/series?since={}", "/brim/series?until={}&group=model", "/brim/series?group={}"),
