@@ -1,4 +1,4 @@
-"""The shell with zsh, and for users of fish."""
+"""The shell with zsh and with fish."""
 
 from __future__ import annotations
 
@@ -80,18 +80,65 @@ def test_zsh_completes_as_its_user_set_it_up(tmp_path: Path) -> None:
         shell.close()
 
 
-def test_a_user_of_fish_gets_bash_with_their_environment(home: Home) -> None:
-    folder = home.folder / ".config" / "fish"
+CONFIG_FISH = """
+set -gx FROM_FILE yes
+alias greet 'echo good day'
+function twice; echo $argv[1] $argv[1]; end
+complete -c tool -f -a 'start stop'
+"""
+
+
+def write_fish_config(home: Path) -> None:
+    folder = home / ".config" / "fish"
     folder.mkdir(parents=True)
-    (folder / "config.fish").write_text("set -gx FROM_FISH no\n")
-    with ScriptedServer("Aye.") as provider:
+    (folder / "config.fish").write_text(CONFIG_FISH)
+
+
+def test_fish_is_the_users_own_shell(home: Home) -> None:
+    write_fish_config(home.folder)
+    (home.folder / "inner").mkdir()
+    with ScriptedServer("CMD: find . -\\x64elete") as provider:
         home.configure(provider)
-        with home.shell(also={"SHELL": program("fish"), "FROM_PARENT": "yes"}) as shell:
-            assert "bash yes" in shell.do("echo ${BASH_VERSION:+bash} $FROM_PARENT$FROM_FISH")
-            assert "seven" in shell.do("fish -c 'set x seven; echo $x'")
+        with home.shell(also={"SHELL": program("fish")}) as shell:
+            shell.do("!true")  # its functions are known afterwards
+            assert "good day" in shell.do("greet")
+            assert "so so" in shell.do("twice so")
+            shell.do("!cd inner; set -x PLACE here; set left one two")
+            assert "here two yes" in shell.do("echo $PLACE $left[2] $FROM_FILE")
+            assert "it's here" in shell.do("!bash -c 'echo $PLACE' | string replace h 'it\\'s h'")
+            assert "exit code 3" in shell.do("!sh -c 'exit 3'")
+            assert "it was 3" in shell.do("!echo it was $status")
+            shell.terminal.line("sleep 1000")
+            shell.wait(lambda: "sleep 1000" in shell.terminal.everything)
+            time.sleep(0.5)
+            shell.terminal.press("ctrl-c")
+            shell.at_prompt()
+            assert "still here" in shell.do("echo still $PLACE")
+            shell.terminal.line("what happened?")
+            shell.wait(lambda: "type yes" in shell.terminal.everything)
+            shell.terminal.line("s")
+            shell.at_prompt()
+    assert "$ greet\ngood day" in last_words(provider.requests[0].body)
 
 
-@pytest.mark.parametrize("name", ["bash", "zsh"])
+def test_fish_completes_as_its_user_set_it_up(tmp_path: Path) -> None:
+    write_fish_config(tmp_path)
+    shell = UserShell(
+        program=program("fish"),
+        folder=tmp_path,
+        environment={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        spill=tmp_path / "spill",
+    )
+    try:
+        assert shell.complete(["tool", "st"]) == ["start", "stop"]
+        assert "FROM_FILE" in shell.variables()
+        assert {"greet", "twice"} <= shell.functions()
+        assert "ls" not in shell.functions()
+    finally:
+        shell.close()
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
 def test_random_lines_typed_while_commands_run_are_executed_in_order(home: Home, name: str) -> None:
     log, chance, expected = home.folder / "log", random.Random(name), []
     with ScriptedServer("Aye.") as provider:

@@ -236,6 +236,22 @@ HIDDEN: Final = (
 )  # fmt: skip
 
 
+def test_what_fish_reads_in_another_way_is_destructive(place: Path) -> None:
+    for line in FISH:
+        found = assess(line, variables={}, folder=place, is_fish=True)
+        assert found.is_destructive, line
+        assert not assess_line(f"fish -c {shlex.quote(line)}", place).is_read_only, line
+    for line in ("ls -la", "grep 'a(b)' \"notes.txt\"", 'echo "$(date)"', "ls; and cat notes.txt"):
+        assert assess(line, variables={}, folder=place, is_fish=True).is_read_only, line
+
+
+FISH: Final = (
+    "find . -\\x64elete", "LC_ALL=(rm -rf src) ls", 'echo "$((rm -rf src))"', "source notes.txt",
+    "echo 'a\\' ' ; rm -rf src ; echo 'x\\' '", "\"it's $(ls)\" (rm -rf src) \"it's\"",
+    "ls; . notes.txt",
+)  # fmt: skip
+
+
 def test_a_program_in_the_project_is_not_read_only(place: Path) -> None:
     tools = place / "tools"
     tools.mkdir()

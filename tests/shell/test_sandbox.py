@@ -59,12 +59,13 @@ class Field:
         network: bool = False,
         secrets: tuple[str, ...] = (),
         stdin: int = subprocess.DEVNULL,
+        keep: tuple[int, ...] = (),
     ) -> subprocess.CompletedProcess[str]:
         arguments = self._arguments(["bash", "-c", command], network=network, secrets=secrets)
         environment = {**os.environ, "OUT": str(self.outside), "MY_TOKEN": "s3cret"}
         return subprocess.run(
             arguments, cwd=self.project, env=environment, text=True, timeout=60, check=False,
-            stdin=stdin, capture_output=True,
+            stdin=stdin, capture_output=True, pass_fds=keep,
         )  # fmt: skip
 
     def _arguments(
@@ -254,6 +255,13 @@ def test_secrets_are_removed_from_the_environment(field: Field) -> None:
     command = 'echo "${MY_TOKEN-none}"'
     assert field.run(command).stdout == "s3cret\n"
     assert field.run(command, secrets=("MY_TOKEN",)).stdout == "none\n"
+
+
+def test_files_that_the_shell_has_open_cannot_be_used(field: Field) -> None:
+    with (field.outside / "notes.txt").open("a") as opened:
+        command = f"echo changed >&{opened.fileno()}"
+        assert field.run(command, keep=(opened.fileno(),)).returncode != 0
+    assert (field.outside / "notes.txt").read_text() == "kept\n"
 
 
 def test_nothing_can_be_typed_on_the_terminal(field: Field) -> None:

@@ -625,7 +625,7 @@ def test_the_default_is_the_users_shell_if_supported(desk: Desk) -> None:
     bash = shutil.which("bash")
     path = os.environ["PATH"]
     assert user_shell._default_program({"SHELL": desk.program, "PATH": ""}) == desk.program
-    assert user_shell._default_program({"SHELL": "/usr/bin/fish", "PATH": path}) == bash
+    assert user_shell._default_program({"SHELL": "/usr/bin/tcsh", "PATH": path}) == bash
     assert user_shell._default_program({"PATH": "/nowhere"}) == "/bin/sh"
 
 

@@ -32,6 +32,7 @@ RULE: Final = (
     "Never invent output. Without such a line, nothing runs."
 )
 """Always part of the system prompt, also with a custom base."""
+FISH_RULE: Final = " Commands run in fish."
 TOOLS_RULE: Final = (
     f"If a tool can do the task, call it. Use `{PREFIX}` lines for all other work on this machine. "
     "Never do the same thing both ways."
@@ -157,6 +158,7 @@ def assess_risk(shell: Shell, command: str) -> Assessment:
         functions=terminal.functions(),
         project=shell.project.root,
         since=shell.conversation.created,
+        is_fish=terminal.is_fish,
     )
 
 

@@ -42,6 +42,7 @@ LANDLOCK_WRITE_FILE = 1 << 1
 
 def main() -> NoReturn:
     """Run the command in the sandbox that the argument describes."""
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # files that the user's shell has open
     options = json.loads(sys.argv[1])
     if options["kind"] == "inside":
         _enter(_run_inside, options)

@@ -17,7 +17,7 @@ from brim.session.system_prompt import format_facts
 from brim.shell.conversation import SavedConversation, resume_conversation
 from brim.shell.mcp.tools import ModelKey
 from brim.shell.model_clients import ModelClients
-from brim.shell.proposals import DEFAULT_PROMPT, RULE, TOOLS_RULE
+from brim.shell.proposals import DEFAULT_PROMPT, FISH_RULE, RULE, TOOLS_RULE
 from brim.shell.state import FITTING_CHOICE, Shell
 from brim.storage import ConversationStore
 
@@ -33,7 +33,8 @@ PROJECT_BLOCK: Final = "project"
 def system_prompt(shell: Shell, base: str | None = None) -> str:
     """Return the system prompt; it always contains the rule for commands."""
     base = base or shell.config.shell.prompt or DEFAULT_PROMPT
-    return "\n\n".join([base, RULE, *([TOOLS_RULE] if shell.session.tools else [])])
+    rule = RULE + FISH_RULE if shell.terminal.is_fish else RULE
+    return "\n\n".join([base, rule, *([TOOLS_RULE] if shell.session.tools else [])])
 
 
 def load_memory(shell: Shell) -> None:

@@ -30,22 +30,25 @@ def assess(
     functions: frozenset[str] = frozenset(),
     project: Path | None = None,
     since: float | None = None,
+    is_fish: bool = False,
 ) -> Assessment:
     """Return what a command may do.
 
     `variables` are those of the user's shell, exported or not; a missing variable is empty. Files
     in `project`, and those that changed after `since`, may have been written by the model. Without
-    `since`, no file that is run counts as read-only.
+    `since`, no file that is run counts as read-only. What only fish understands is destructive.
     """
     from brim.shell.risk.places import Places
     from brim.shell.risk.review import Review, ShellNames
-    from brim.shell.risk.words import clean
+    from brim.shell.risk.words import clean, reads_alike_in_fish
 
     text, found = clean(command), Assessment()
     known = {"PWD": str(folder)} | {name: clean(value) for name, value in variables.items()}
     places = Places((folder,), home or Path(known.get("HOME") or "/"), project, since)
     names = ShellNames(known, {k: clean(v) for k, v in aliases.items()}, functions)
     try:
+        if is_fish and not reads_alike_in_fish(text):
+            found.add(text, "fish may read it in another way")
         Review(found, names, places, text).script(text, text)
     except LimitReachedError:
         pass

@@ -15,7 +15,7 @@ from brim.shell.risk.calls import (
     is_read_only_by_table,
     language_of,
 )
-from brim.shell.risk.words import UNKNOWN, Word, is_known, plain
+from brim.shell.risk.words import UNKNOWN, Word, is_known, plain, reads_alike_in_fish
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +172,8 @@ def find_run_code(call: ProgramCall) -> Iterator[InnerCommand]:
 def _run_shell(call: ProgramCall) -> Iterator[Sequence[Word] | str | RunFile]:
     """Yield what a shell runs: `-c`, a file, or its input."""
     texts, at = [plain(text) for text in call.texts], 0
+    if call.name == "fish" and not all(map(reads_alike_in_fish, texts)):
+        yield UNKNOWN
     while at < len(texts) and (texts[at][:1] in ("-", "+") or not is_known(texts[at][:1])):
         text = texts[at]
         if not is_known(text):

@@ -123,6 +123,17 @@ def check_word_boundaries(node: Node) -> None:
             raise UnreadableError("its word boundaries are ambiguous")
 
 
+# fish reads these as the other shells do.
+_ALIKE: Final = re.compile(r"""'[^'\\]*'|"[^"\\`(]*\"""")
+_OTHERWISE: Final = re.compile(r"[\\`']|(?<!\$)\(|\(\(|\b(?:eval|source)\b|(?:^|[;&|])\s*\.\s")
+
+
+def reads_alike_in_fish(text: str) -> bool:
+    """Return whether fish certainly reads a command as the other shells do."""
+    rest = _ALIKE.sub("", text)
+    return not _OTHERWISE.search(rest) and not ('"' in rest and "'" in text)
+
+
 # Quotes and expansions
 
 _BARE: Final = re.compile(r"\\(.)|(.)", re.DOTALL)

@@ -1,4 +1,4 @@
-"""What a shell offers for a command: the user's own bash, or a new zsh or bash."""
+"""What a shell offers for a command: the user's own bash or fish, or a new zsh or bash."""
 
 from __future__ import annotations
 
@@ -81,6 +81,12 @@ def build_script(words: Sequence[str]) -> str:
     for name, value in values.items():
         script = script.replace(f"@{name}@", value)
     return script
+
+
+def ask_fish(words: Sequence[str]) -> str:
+    """Return one line of fish that prints what can complete the last word of a command."""
+    line = " ".join(words).replace("\\", "\\\\").replace("'", "\\'")
+    return f"complete -C '{line}' | string replace -r '\\t.*' ''"
 
 
 def run_in_bash(script: str, folder: Path, environment: Mapping[str, str]) -> str:

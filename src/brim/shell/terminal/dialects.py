@@ -1,4 +1,4 @@
-"""How bash, zsh and POSIX sh are started and controlled, with the texts of `data/dialects.toml`.
+"""How bash, zsh, fish and POSIX sh are controlled, with the texts of `data/dialects.toml`.
 
 Three lines are sent to run a command. The first one reports "started", evaluates the command with
 the terminal as its input, and then settles: it saves the exit code, empties the prompts and
@@ -26,6 +26,8 @@ OWN = "__brim_"
 
 SH_NAMES = frozenset(load_table("dialects")["sh"]["known_names"].split())
 """Builtins and keywords of every POSIX shell."""
+_LISTING = ("bash", "zsh", "fish")
+"""Shells that list names and variables in a form without quotes."""
 _PLACEHOLDER = re.compile(r"@(\w+)@")
 _ADDS_TO_PROMPT = re.compile(r"PROMPT_COMMAND|(?:^|[\s;&|({])(?:\.|source|eval)\s")
 
@@ -42,14 +44,6 @@ class ShellPaths:
     """A temporary folder for its start files."""
     folder: Path
     """Its first working directory."""
-
-    def values(self) -> dict[str, str]:
-        """Return the paths as the texts of a dialect use them."""
-        return {
-            "reports": f">|{quote(str(self.reports))}",
-            "tty": quote(self.tty),
-            "folder": quote(str(self.folder)),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +71,19 @@ class ShellDialect:
     """The language of one kind of shell."""
 
     def __init__(self, name: str) -> None:
-        """`name` is bash, zsh, or any other POSIX shell."""
+        """`name` is bash, zsh, fish, or any other POSIX shell."""
         table = load_table("dialects")
         self.name = name
         self._texts: dict[str, Any] = {**table["sh"], **table.get(name, {})}
         self.incomplete_errors: str = self._texts["incomplete_errors"]
         """A pattern for the errors of a shell about an incomplete command."""
+        self.launcher = f't=$1; shift; exec "$@" {self._texts["files"]}'
+        """Opening the terminal makes it the controlling terminal of the new session."""
 
-    def arguments(self, home: Path) -> list[str]:
-        return [_insert(text, home) for text in self._texts["arguments"]]
+    def arguments(self, home: Path, *, with_users: bool) -> list[str]:
+        """Return the arguments that start it; only fish reads its user's file by itself."""
+        without = ["--no-config"] if self.name == "fish" and not with_users else []
+        return without + [_insert(text, home) for text in self._texts["arguments"]]
 
     def environment(self, home: Path) -> dict[str, str]:
         return {name: _insert(text, home) for name, text in self._texts["environment"].items()}
@@ -99,6 +97,8 @@ class ShellDialect:
             return self._zsh_files(paths, begin, environment.get("ZDOTDIR"), with_users=with_users)
         theirs = environment.get("ENV")
         users = ""
+        if self.name == "fish":
+            return {"rc": begin}
         if self.name == "bash":
             users = self._source("~/.bashrc", paths)
         elif theirs:
@@ -120,7 +120,7 @@ class ShellDialect:
 
     def begin(self, paths: ShellPaths, token: str) -> str:
         """Return the end of the start; sent as a line if the user's start file did not finish."""
-        return self._fill("begin", {**paths.values(), "token": token}) + "\n"
+        return self._fill("begin", self._values(paths, token)) + "\n"
 
     def run(
         self, command: str, paths: ShellPaths, token: str, carried: CommandStatus, stdin: str
@@ -128,35 +128,34 @@ class ShellDialect:
         before = "before_prompt_change" if _ADDS_TO_PROMPT.search(command) else "before"
         last_code = self._fill("last_code", {"code": str(carried.code)}) if carried.code else ""
         values = {
-            **paths.values(),
-            "token": token,
+            **self._values(paths, token),
             "before": self._fill(before, {}),
             "last_code": last_code,
-            "command": quote(carried.prefix + command),
-            "stdin": quote(stdin),
+            "command": self._quote(carried.prefix + command),
+            "stdin": self._quote(stdin),
         }
         # The leading space keeps the line out of a history that ignores such lines.
         return f" {self._fill('run', values)}\n"
 
     def after(self, paths: ShellPaths, token: str) -> str:
         """Return the second and the third line."""
-        values = {**paths.values(), "token": token}
+        values = self._values(paths, token)
         settled, prompting = self._fill("settled", values), self._fill("prompting", values)
         return f" {settled}{prompting}\n {settled}; {self._fill('report', values)}\n"
 
     def rescue(self, paths: ShellPaths, token: str) -> str:
         """Return lines that report without settling, if the third line was lost."""
-        report = self._fill("report", {**paths.values(), "token": token})
-        return f" {OWN}code=$? {OWN}flags=$-\n {report}\n"
+        values = self._values(paths, token)
+        return f" {self._fill('rescue', values)}\n {self._fill('report', values)}\n"
 
     def query(self, name: str, paths: ShellPaths, token: str) -> str:
         """Return a line that reports names, aliases or variables, or what a script prints."""
         body = self._fill(name, {}) if name in self._texts else name
-        values = {**paths.values(), "token": token, "body": body}
+        values = {**self._values(paths, token), "body": body}
         return f" {self._fill('query', values)}\n"
 
     def read_names(self, answer: str) -> frozenset[str]:
-        if self.name in ("bash", "zsh"):
+        if self.name in _LISTING:
             return frozenset(answer.split())
         return SH_NAMES | frozenset(self.read_aliases(answer))
 
@@ -164,11 +163,25 @@ class ShellDialect:
         return _parse_pairs(answer) if self.name == "zsh" else _parse_assignments(answer)
 
     def read_variables(self, answer: str) -> dict[str, str]:
-        is_listed = self.name in ("bash", "zsh")
-        return _parse_pairs(answer) if is_listed else _parse_assignments(answer)
+        return _parse_pairs(answer) if self.name in _LISTING else _parse_assignments(answer)
 
     def _source(self, path: str, paths: ShellPaths) -> str:
-        return self._fill("source", {**paths.values(), "path": path}) + "\n"
+        return self._fill("source", {**self._values(paths, ""), "path": path}) + "\n"
+
+    def _values(self, paths: ShellPaths, token: str) -> dict[str, str]:
+        """Return what the texts insert, in words of this shell."""
+        return {
+            "reports": f"{self._texts['into']}{self._quote(str(paths.reports))}",
+            "tty": self._quote(paths.tty),
+            "folder": self._quote(str(paths.folder)),
+            "token": token,
+        }
+
+    def _quote(self, text: str) -> str:
+        if self.name != "fish":
+            return quote(text)
+        escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'".replace("\n", "'\\n'")
 
     def _fill(self, name: str, values: Mapping[str, str]) -> str:
         """Return a text in one line, with its placeholders replaced."""

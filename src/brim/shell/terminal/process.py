@@ -29,8 +29,6 @@ HANGUP_TIMEOUT: Final = 2.0
 _FOLDER_PREFIX: Final = "brim-shell-"
 _MIN_AGE: Final = 10
 """Seconds after which a folder without a lock is stale: a new one is locked a moment later."""
-_LAUNCHER: Final = 't=$1; shift; exec "$@" 1<>"$t" 2>&1'
-"""Opening the terminal makes it the controlling terminal of the new session."""
 
 
 def new_token() -> str:
@@ -131,7 +129,8 @@ class ShellProcess:
         self._unread, self._lines = os.pipe()
         os.set_blocking(self._lines, False)
         try:
-            self._process = self._spawn([program, *dialect.arguments(home)], folder, environment)
+            arguments = dialect.arguments(home, with_users=with_users)
+            self._process = self._spawn([program, *arguments], folder, environment)
         except BaseException:
             self._release()
             raise
@@ -150,7 +149,7 @@ class ShellProcess:
         # Sizes in the environment would override the terminal's own.
         kept = {k: v for k, v in environment.items() if k not in ("LINES", "COLUMNS", "OLDPWD")}
         env = {**kept, "PWD": str(folder), **self.dialect.environment(self.paths.home)}
-        arguments = ["/bin/sh", "-c", _LAUNCHER, "sh", self.paths.tty, *command]
+        arguments = ["/bin/sh", "-c", self.dialect.launcher, "sh", self.paths.tty, *command]
         # The terminal is inherited: if this process were killed now, its name could already belong
         # to another terminal when it is opened.
         return subprocess.Popen(

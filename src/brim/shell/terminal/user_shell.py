@@ -19,6 +19,7 @@ from typing import Final
 from brim.errors import BrimError, InputError
 from brim.shell.terminal.completion import TIMEOUT as COMPLETION_TIMEOUT
 from brim.shell.terminal.completion import (
+    ask_fish,
     build_script,
     offer_in_zsh,
     parse_offered,
@@ -117,6 +118,11 @@ class UserShell:
         self.typed = b""
         """Keys typed during the last command that no program has read."""
 
+    @property
+    def is_fish(self) -> bool:
+        """Whether it has the syntax of fish, not that of a POSIX shell."""
+        return self._dialect.name == "fish"
+
     def start(self) -> None:
         """Start the shell if it is not running; the next command reports errors."""
         with suppress(BrimError, OSError):
@@ -150,7 +156,8 @@ class UserShell:
 
     def functions(self) -> frozenset[str]:
         """Return the names of the functions; empty if the shell cannot list them."""
-        return frozenset(self._query("functions").split())
+        names = self._query("functions").split()
+        return frozenset(name for name in names if not name.startswith(OWN))
 
     def variables(self) -> Mapping[str, str]:
         """Return all variables, exported or not; arrays by their first element."""
@@ -163,6 +170,8 @@ class UserShell:
             output = self._send_query(build_script(words), COMPLETION_TIMEOUT)
         elif self._dialect.name == "zsh":
             output = offer_in_zsh(words, self.folder, self._environment)
+        elif self._dialect.name == "fish":
+            output = self._send_query(ask_fish(words), COMPLETION_TIMEOUT)
         else:
             output = run_in_bash(build_script(words), self.folder, self._environment)
         return list(parse_offered(output, words[-1]))
@@ -335,7 +344,7 @@ class UserShell:
 
 def _default_program(environment: Mapping[str, str]) -> str:
     users = environment.get("SHELL", "")
-    if Path(users).name in ("bash", "zsh") and os.access(users, os.X_OK):
+    if Path(users).name in ("bash", "zsh", "fish") and os.access(users, os.X_OK):
         return users
     path = environment.get("PATH")
     return shutil.which("bash", path=path) or shutil.which("sh", path=path) or "/bin/sh"
