@@ -93,6 +93,12 @@ def _tee(call: ProgramCall) -> str | None:
     return _first(call.places.why_overwritten(n, appends=appends) for n in call.operands())
 
 
+def _second(call: ProgramCall) -> str | None:
+    """uniq and xxd: their second operand is the output."""
+    names = call.operands("-f", "-s", "-w", "-l", "-c", "-g")[1:2]
+    return _first(map(call.places.why_overwritten, names))
+
+
 def _tar(call: ProgramCall) -> str | None:
     """tar and unzip: unpacking over the system, or packing into a file that exists."""
     letters = plain("".join(call.texts[:1]))
@@ -176,6 +182,7 @@ RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
     ),
     **dict.fromkeys(("mv", "cp", "install", "ln", "gmv", "gcp"), _copy),
     **dict.fromkeys(("tee", "sponge"), _tee),
+    **dict.fromkeys(("uniq", "xxd"), _second),
     **dict.fromkeys(("tar", "bsdtar", "gtar", "unzip"), _tar),
     **dict.fromkeys(command_table().names["databases"], _sql),
     "git": _git,

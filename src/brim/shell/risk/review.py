@@ -160,6 +160,8 @@ class Review:
         text = text_of(node)
         if (index := _INDEX.get(node.type)) and index.search(text):
             self.log.add(text, "a substitution in an array index runs")
+        elif node.type == "expansion" and "@P" in text:
+            self.log.add(text, "runs the commands in a variable")
         elif node.type == "expansion" and re.search(r"`|\$\(", text):
             for piece in find_substitutions(text):
                 self.inner().script(piece, piece)
