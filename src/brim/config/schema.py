@@ -85,6 +85,7 @@ class ContextConfig:
     max_turns: PositiveInt | None = None
     token_budget: PositiveInt | None = None
     keep_recent: NonNegativeInt | None = None
+    recall: bool = False
     rolling: RollingSettings = field(default_factory=RollingSettings)
 
 

@@ -163,6 +163,7 @@ def session_settings(choice: ModelChoice, config: Config) -> SessionSettings:
         "reply": choice.model.reply,
         "margin": choice.model.margin,
         "policy": policy,
+        "recall": context.recall,
         "template": choice.model.template,
         "price": choice.model.price,
         "limits": limits,

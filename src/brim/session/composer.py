@@ -79,6 +79,10 @@ class Composer:
         if state != self._state:
             self._restart(state.restart())
 
+    def set_command_hint(self, hint: str) -> None:
+        """Name a command in notes; only before the first request, because notes do not change."""
+        self._state = replace(self._state, command_hint=hint)
+
     def set_profile(self, profile: ModelProfile) -> None:
         if profile != self._state.profile:
             current = None if self._planner is None else self._snapshot()

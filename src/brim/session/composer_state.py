@@ -13,7 +13,7 @@ from brim.fitting.policies import Policy
 from brim.fitting.profile import ModelProfile
 from brim.fitting.summarizer import MAX_SUMMARY_CHARS
 from brim.fitting.trim import TrimRecord
-from brim.session.recall import RECALL_TOOL
+from brim.session.recall import RECALL_HINT, RECALL_TOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ class ComposerState:
     """Whether the tool `recall` is offered, if the model's template has tools."""
     summary_chars: int = MAX_SUMMARY_CHARS
     """The maximum length of a summary."""
+    command_hint: str = ""
+    """What notes say about a command with which the user sends trimmed turns again."""
     summarizes: bool = False
     """Whether summary jobs are answered."""
     is_trimming: bool = True
@@ -119,6 +121,12 @@ class ComposerState:
     def offers_recall(self) -> bool:
         """Whether requests offer the tool `recall`."""
         return self.recalls and self.profile.rules().tool_role
+
+    @property
+    def recall_hint(self) -> str:
+        """What notes say about reading trimmed turns: only what is possible."""
+        own = RECALL_HINT if self.offers_recall else ""
+        return "; ".join(filter(None, (own, self.command_hint)))
 
     @property
     def offered_tools(self) -> Sequence[Mapping[str, Any]]:

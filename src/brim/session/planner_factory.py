@@ -21,7 +21,6 @@ from brim.fitting.summarizer import SUMMARY_HEADING, compute_summary_room
 from brim.fitting.trim import TrimRecord
 from brim.messages import Message
 from brim.session.composer_state import ComposerState
-from brim.session.recall import RECALL_HINT
 from brim.session.system_prompt import BLOCK_SEPARATOR
 from brim.tokens import Counter
 from brim.tokens.counter import measure_non_latin
@@ -69,7 +68,7 @@ def _create_planner(
         state.offered_tools,
         pins=state.pins,
         summary_room=summary_room if state.has_summary_note else 0,
-        recall_hint=RECALL_HINT if state.offers_recall else "",
+        recall_hint=state.recall_hint,
     )
     planner.summary = state.summary or ""
     return planner

@@ -12,7 +12,7 @@ from brim.errors import InputError, StoreError
 from brim.fitting.profile import ModelProfile
 from brim.fitting.summarizer import CHARS_PER_TOKEN
 from brim.providers.from_config import create_session
-from brim.session.session import Session
+from brim.session.session import Session, get_driver
 from brim.session.system_prompt import format_facts
 from brim.shell.conversation import SavedConversation, resume_conversation
 from brim.shell.mcp.tools import ModelKey
@@ -25,6 +25,8 @@ BLOCK_SHARE: Final = 0.15
 """Share of the limit that the facts, and the project's files, may take."""
 TOOLS_SHARE: Final = 0.5
 """Share of the limit that tool definitions may take."""
+RECALL_COMMAND_HINT: Final = "the user can send message N again with `:recall N`"
+"""What notes at gaps say."""
 MEMORY_BLOCK: Final = "background"
 PROJECT_BLOCK: Final = "project"
 """Names of blocks in the system prompt."""
@@ -159,7 +161,9 @@ def open_conversation(
 
 
 def _build(models: ModelClients, name: str, data: dict[str, Any] | None = None) -> Session:
-    return create_session(models.choice(name), models.config, data)
+    session = create_session(models.choice(name), models.config, data)
+    get_driver(session).composer.set_command_hint(RECALL_COMMAND_HINT)
+    return session
 
 
 def switch_conversation(shell: Shell, name: str) -> None:
