@@ -5,7 +5,7 @@
 # make test           run every test that needs only Python
 # make test-fast      run the tests that start no process, socket or terminal
 # make test-services  run the tests that need Debian's chromium, fish, haproxy, nginx and zsh
-# make test-integrations  run the tests with Ray, Spark, datasets, Polars and Daft, each in its own .venv-NAME
+# make test-integrations  run the tests with Ray, Spark, datasets, Polars, Daft and S3, each in its own .venv-NAME
 # make test-frameworks  run those with LangChain and the other agent frameworks (a part of test-integrations, 5 GB;
 #                     FRAMEWORKS="langchain crewai" for some)
 # make test-all       run all of them with many more generated examples, and print branch coverage
@@ -49,7 +49,7 @@ test-services: $(VENV)/.test
 	@TEST_SHELLS=/bin/zsh $(PY) -m pytest -q -n auto tests/shell/test_terminal.py -k zsh
 
 # Each engine has its own environment, because they need different versions of the same packages.
-ENGINES := ray spark datasets polars daft
+ENGINES := ray spark datasets polars daft s3
 test-integrations: $(ENGINES:%=test-%) test-frameworks
 
 test-%: .venv-%/.engine
@@ -57,10 +57,13 @@ test-%: .venv-%/.engine
 		--confcutdir tests/engines -p no:cacheprovider tests/engines/test_$*.py
 
 .PRECIOUS: .venv-%/.engine
+.venv-%/.engine: EXTRA = $*
+.venv-s3/.engine: EXTRA = arrow
+.venv-s3/.engine: SERVER = s3fs 'moto[server]'
 .venv-%/.engine: pyproject.toml | $(PY)
-	@echo "Installing brim[$*] into .venv-$*"
+	@echo "Installing brim[$(EXTRA)] into .venv-$*"
 	@[ -d .venv-$* ] || $(PY) -m venv .venv-$*
-	@$(UV) pip install -q --python .venv-$*/bin/python -e '.[$*,models]' pytest pytest-timeout
+	@$(UV) pip install -q --python .venv-$*/bin/python -e '.[$(EXTRA),models]' $(SERVER) pytest pytest-timeout
 	@touch $@
 
 FRAMEWORKS ?= langchain openai_agents pydantic_ai llama_index haystack autogen crewai smolagents litellm dspy

@@ -91,6 +91,18 @@ def test_every_format_can_be_read_and_written(source: str, target: str, tmp_path
     assert "input cost: $" in result.stderr
 
 
+@pytest.mark.parametrize("source", [".jsonl", ".parquet", ".arrow"])
+def test_no_rows_become_an_output_without_rows(source: str, tmp_path: Path) -> None:
+    given = write(tmp_path / f"in{source}", ROWS[:2])
+    for number, kind in enumerate((".jsonl", ".json", ".parquet")):
+        out = tmp_path / f"out-{number}{kind}"
+        result = brim_command("fit", given, *WINDOW, "--shard", "3/3", "-o", out)
+        assert result.exit_code == 0, result.output
+        assert read(out) == []
+    names = parquet.read_schema(tmp_path / "out-2.parquet").names
+    assert names[-5:] == [name for name in EXPECTED[0] if name.startswith("brim_")]
+
+
 def test_formats_can_be_named(tmp_path: Path) -> None:
     given = write(tmp_path / "rows.parquet", ROWS).rename(tmp_path / "rows.data")
     out = tmp_path / "out.data"
@@ -158,6 +170,18 @@ def test_damaged_files_are_named(name: str, data: bytes, reason: str, tmp_path: 
 
 
 # Several files
+
+
+@pytest.mark.parametrize("kind", [".json", ".parquet"])
+def test_files_without_rows_do_not_matter(kind: str, tmp_path: Path) -> None:
+    folder, out = tmp_path / "in", tmp_path / f"out{kind}"
+    folder.mkdir()
+    (folder / "a.jsonl").touch()
+    table = pyarrow.Table.from_pylist(ROWS[:1])
+    parquet.write_table(table.slice(0, 0), folder / "b.parquet")
+    write(folder / "c.jsonl", ROWS)
+    result = brim_command("fit", folder, *WINDOW, "-o", out)
+    assert read(out) == EXPECTED, result.output
 
 
 def test_several_files_become_one_file_or_a_folder(tmp_path: Path) -> None:
@@ -234,6 +258,21 @@ def test_addresses_of_fsspec_are_read_and_written(kind: str, tmp_path: Path) -> 
     assert len(read(tmp_path / "all.jsonl")) >= len(EXPECTED)
     refused = brim_command("fit", given, *WINDOW, "--resume", "-o", f"memory://out/a{kind}")
     assert "--resume needs" in refused.stderr
+
+
+@pytest.mark.parametrize("address", ["nosuch://a/rows.jsonl", "memory://nosuch/rows.jsonl"])
+def test_an_address_that_cannot_be_opened_is_named(address: str, tmp_path: Path) -> None:
+    result = brim_command("fit", address, *WINDOW, "-o", tmp_path / "out.jsonl")
+    assert result.exit_code == 2
+    assert f"brim: {address}: " in result.stderr
+
+
+def test_an_interrupted_run_writes_nothing_to_an_address(tmp_path: Path) -> None:
+    given = tmp_path / "cut.jsonl.gz"
+    given.write_bytes(gzip.compress(to_lines(ROWS * 40), 0)[:-1000])
+    result = brim_command("fit", given, *WINDOW, "-j", 1, "-o", "memory://cut/out.jsonl")
+    assert result.exit_code == 2, result.output
+    assert not fsspec.filesystem("memory").exists("/cut/out.jsonl")
 
 
 # Interruptions

@@ -206,12 +206,12 @@ def _build_table(rows: list[Mapping[str, Any]], chunk: Chunk) -> pyarrow.Table:
 
 
 def read_rows(piece: Piece, place: str) -> list[Row]:
-    """Return the rows of a piece that can be parsed; raise `InputError` if none can."""
+    """Return the rows of a piece that can be parsed; raise `InputError` if none of them can."""
     if isinstance(piece.data, bytes):
         found: list[Row] = unpack_table(piece.data).to_pylist()
         return found
     parsed = parse_rows(piece, place)
     rows = [row for row in parsed if not isinstance(row, InputError)]
-    if not rows:
+    if parsed and not rows:
         raise next(row for row in parsed if isinstance(row, InputError))
     return rows

@@ -15,7 +15,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
-from brim.batch.sources import FileKind, is_remote, open_file, pack_table, unpack_table
+from brim.batch.sources import FileKind, is_remote, open_storage, pack_table, unpack_table
 from brim.batch.streams import require
 from brim.errors import InputError
 
@@ -71,10 +71,22 @@ class TextOutput:
         """Continue the file at a position; None starts it from scratch."""
         self._kind = kind
         self.position = position or 0
+        self._transaction: Any = None
+        """Of an address: the file appears there once it is complete."""
+        self._is_complete = False
         if position is not None:
             self._cut_back(Path(name), position)
-        self._file: IO[bytes] = sys.stdout.buffer if name == "-" else _open(name, position)
-        self._is_shared = name == "-"
+        self._file = self._open(name, "wb" if position is None else "ab")
+
+    def _open(self, name: str, mode: str) -> IO[bytes]:
+        if name == "-":
+            return sys.stdout.buffer
+        if not is_remote(name):
+            return cast("IO[bytes]", Path(name).open(mode))
+        with open_storage(name) as (system, path):
+            self._transaction = system.transaction
+            self._transaction.start()
+            return cast("IO[bytes]", system.open(path, mode))
 
     def _cut_back(self, path: Path, position: int) -> None:
         size = path.stat().st_size if path.exists() else 0
@@ -95,14 +107,13 @@ class TextOutput:
         if self._kind.format == "json":
             end = b"\n]\n" if self.position else b"[]\n"
             self.write(compress(end, self._kind))
+        self._is_complete = True
 
     def close(self) -> None:
-        if not self._is_shared:
+        if self._file is not sys.stdout.buffer:
             self._file.close()
-
-
-def _open(name: str, position: int | None) -> IO[bytes]:
-    return open_file(name, "wb" if position is None else "ab")
+        if self._transaction is not None:
+            self._transaction.complete(commit=self._is_complete)
 
 
 class TableOutput:
@@ -136,7 +147,8 @@ class TableOutput:
 
         path = self._segments(self.position + 1)[-1]
         part = path.with_suffix(".part")
-        part.write_bytes(pack_table(concat_tables(self._tables)))
+        filled = [table for table in self._tables if table.num_rows]
+        part.write_bytes(pack_table(concat_tables(filled or self._tables[:1])))
         part.replace(path)
         self.position += 1
         self._tables, self._bytes = [], 0
@@ -151,8 +163,8 @@ class TableOutput:
         paths = self._segments(self.position)
         if not paths:
             return
-        joined = self._name if is_remote(self._name) else str(self._folder / "joined")
-        with open_file(joined, "wb") as file:
+        joined = self._folder / "joined"
+        with joined.open("wb") as file:
             writer = None
             for path in paths:
                 table = unpack_table(path.read_bytes())
@@ -160,8 +172,11 @@ class TableOutput:
                 writer.write_table(table, max(1, table.num_rows))
                 del table  # before the next one is read
             cast("Any", writer).close()
-        if not is_remote(self._name):
-            Path(joined).replace(self._name)
+        if is_remote(self._name):
+            with open_storage(self._name) as (system, place):
+                system.put_file(str(joined), place)
+        else:
+            joined.replace(self._name)
         rmtree(self._folder, ignore_errors=True)
 
     def _create_writer(self, file: IO[bytes], schema: pyarrow.Schema) -> Any:

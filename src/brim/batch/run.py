@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from brim.batch.checkpoint import Checkpoint, extend_digest, load_checkpoint
 from brim.batch.chunks import Chunk, ChunkResult, Job, infer_schema, read_rows
 from brim.batch.outputs import Output, open_output
-from brim.batch.shapes import Row, Shape, detect_shape
+from brim.batch.shapes import MESSAGES, Row, Shape, detect_shape
 from brim.batch.sources import FileKind, Format, Source, find_files, find_kind, is_remote
 from brim.batch.tally import Tally
 from brim.batch.workers import block_interrupts
@@ -159,7 +159,7 @@ class Run:
                 if self._path is not None:
                     digest = extend_digest(digest, chunk.piece)
                 pieces += 1
-                is_first, seen = target != seen, target
+                is_first, seen = target != seen, target if chunk.piece.numbers else seen
                 if pieces == done and digest != self._checkpoint.digest:
                     break
                 if pieces > done:
@@ -181,6 +181,10 @@ class Run:
         for piece in source.pieces(rows):
             needs_schema = kind.is_table and target not in self._schemas
             needs_schema = needs_schema and isinstance(piece.data, list)
+            if not piece.numbers:  # it only creates the output
+                schema = infer_schema([], self.job) if kind.is_table else None
+                yield Chunk(piece, place, MESSAGES, kind, False, schema)
+                continue
             if shape is None or needs_schema:
                 first = read_rows(piece, place)
                 shape = shape or self._detect_shape(first, source.name)

@@ -7,7 +7,7 @@ format follows from its extension, or from its first bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -79,29 +79,43 @@ def is_remote(name: str) -> bool:
     return "://" in name
 
 
-def open_file(name: str, mode: str = "rb") -> IO[bytes]:
-    """Open a path or an address."""
+def open_file(name: str) -> IO[bytes]:
+    """Open a path or an address for reading."""
     if not is_remote(name):
-        return cast("IO[bytes]", Path(name).open(mode))
-    return cast("IO[bytes]", require("fsspec", "arrow").open(name, mode).open())
+        return Path(name).open("rb")
+    with open_storage(name) as (system, path):
+        return cast("IO[bytes]", system.open(path, "rb"))
+
+
+@contextmanager
+def open_storage(address: str) -> Iterator[tuple[Any, str]]:
+    """Yield fsspec's file system of an address, and the path there.
+
+    Raise `InputError` with the address for any error: each storage service has its own classes.
+    """
+    core = require("fsspec", "arrow").core
+    try:
+        yield core.url_to_fs(address)
+    except Exception as error:
+        raise InputError(f"{address}: {type(error).__name__}: {error}") from None
 
 
 def measure_file(name: str) -> int | None:
     """Return the bytes of a file; None for standard input and for unknown sizes."""
     if is_remote(name):
-        system, path = require("fsspec", "arrow").core.url_to_fs(name)
-        return cast("int | None", system.size(path))
-    path = Path(name)
-    return path.stat().st_size if path.is_file() else None
+        with open_storage(name) as (system, path):
+            return cast("int | None", system.size(path))
+    file = Path(name)
+    return file.stat().st_size if file.is_file() else None
 
 
 def find_files(name: str) -> list[str]:
     """Return the files of a folder with known extensions, in order of their names; or the file."""
     if is_remote(name):
-        system, path = require("fsspec", "arrow").core.url_to_fs(name)
-        if not system.isdir(path):
-            return [name]
-        found = map(system.unstrip_protocol, system.find(path))
+        with open_storage(name) as (system, path):
+            if not system.isdir(path):
+                return [name]
+            found = map(system.unstrip_protocol, system.find(path))
     elif Path(name).is_dir():
         found = map(str, (path for path in Path(name).rglob("*") if path.is_file()))
     else:
@@ -136,7 +150,10 @@ class TextSource:
         return self._file.lines() if self.format == "jsonl" else self._file.items()
 
     def pieces(self, is_taken: IsTaken) -> Iterator[Piece]:
-        """Yield the rows that are taken, without blank lines; close the file at the end."""
+        """Yield the rows that are taken, without blank lines; close the file at the end.
+
+        The first piece may be empty, so that the output exists and has columns.
+        """
         with closing(self._file):
             yield from self._pieces(is_taken)
 
@@ -144,6 +161,7 @@ class TextSource:
         rows: list[bytes] = []
         numbers: list[int] = []
         size = ordinal = 0
+        is_first = True
         for number, line in enumerate(self._read(), start=1):
             if is_blank(line):
                 continue
@@ -155,8 +173,8 @@ class TextSource:
             size += len(line)
             if len(rows) >= PIECE_ROWS or size >= PIECE_BYTES:
                 yield Piece(numbers, rows, self._share())
-                rows, numbers, size = [], [], 0
-        if rows:
+                rows, numbers, size, is_first = [], [], 0, False
+        if rows or is_first:
             yield Piece(numbers, rows, self._share())
 
     def _share(self) -> float | None:
@@ -176,7 +194,7 @@ class TableSource:
             self.size: int | None = file.seek(0, 2)
 
     def pieces(self, is_taken: IsTaken) -> Iterator[Piece]:
-        """Yield the rows that are taken."""
+        """Yield the rows that are taken; the first piece may be empty."""
         from pyarrow import ArrowException, ArrowInvalid
 
         try:
@@ -229,8 +247,10 @@ def _slice(
     batches: Iterator[tuple[pyarrow.RecordBatch, float]], is_taken: IsTaken
 ) -> Iterator[Piece]:
     """Yield pieces of limited size."""
+    import pyarrow
+
     is_taken = is_taken or (lambda _: True)
-    start = 0
+    start, is_first = 0, True
     for batch, share in batches:
         step = min(PIECE_ROWS, max(1, int(PIECE_BYTES * batch.num_rows / max(1, batch.nbytes))))
         for offset in range(0, max(1, batch.num_rows), step):
@@ -238,8 +258,10 @@ def _slice(
             first = start + offset
             places = [place for place in range(first, first + part.num_rows) if is_taken(place)]
             if len(places) < part.num_rows:
-                part = part.take([place - first for place in places])
-            if part.num_rows or not batch.num_rows:
+                offsets = [place - first for place in places]
+                part = part.take(pyarrow.array(offsets, pyarrow.int64()))
+            if part.num_rows or is_first:
+                is_first = False
                 yield Piece([place + 1 for place in places], pack_table(part), share)
         start += batch.num_rows
 
