@@ -101,6 +101,7 @@ def test_each_source_overrides_the_previous_one_key_by_key(tmp_path: Path) -> No
         "context.max_turns": "BRIM_CONTEXT__MAX_TURNS",
         "context.token_budget": "default",
         "context.keep_recent": f"{project}:4",
+        "context.recall": "default",
     }
     assert sources(found)["project.depth"] == f"{user}:6"
 
