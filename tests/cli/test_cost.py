@@ -13,7 +13,7 @@ import pytest
 
 from brim.cli.cost import parse_day
 from brim.cli.render import fill_idle_days
-from brim.fitting.text_tables import Bar, draw_bars
+from brim.fitting.text_tables import Bar, draw_bars, draw_download
 from brim.models.pricing import SpendingTotal, Usage
 from brim.storage import Database, SpendLog
 from tests.support.accounts.reservations import make_charge
@@ -317,3 +317,9 @@ def test_invalid_arguments_are_reported(office: Office, words: str, reason: str)
     assert (ended.exit_code, ended.stdout) == (2, "")
     assert reason in ended.stderr
     assert not (office.folder / "team.sqlite3").exists()
+
+
+def test_a_download_is_a_bar_with_figures() -> None:
+    assert draw_download(0, 93_000_000) == "·" * 30 + " 0 of 93 MB"
+    assert draw_download(46_500_000, 93_000_000) == "█" * 15 + "·" * 15 + " 46 of 93 MB"
+    assert draw_download(93_000_000, 93_000_000) == "█" * 30 + " 93 of 93 MB"

@@ -67,11 +67,12 @@ def _local_model(verify: bool, as_json: bool) -> None:
 
 def fetch_model() -> Path:
     """Download the default model and show the progress."""
+    from brim.fitting.text_tables import draw_download
     from brim.providers.local import SMOLLM2, download_default
 
     def show(done: int, total: int) -> None:
         if live:
-            click.echo(f"\r\x1b[K{done / 1e6:.0f} of {total / 1e6:.0f} MB", err=True, nl=False)
+            click.echo(f"\r\x1b[K{draw_download(done, total)}", err=True, nl=False)
 
     live = sys.stderr.isatty()
     click.echo(

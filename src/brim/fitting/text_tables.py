@@ -15,6 +15,7 @@ MIN_LAST_WIDTH: Final = 16
 BLOCKS: Final = " ▏▎▍▌▋▊▉█"
 MIN_BAR_WIDTH: Final = 10
 """Minimum columns of a bar."""
+DOWNLOAD_WIDTH: Final = 30
 WARN_FILL: Final = 0.7
 """Share of a limit from which it is shown in yellow."""
 ALERT_FILL: Final = 0.9
@@ -128,6 +129,12 @@ def draw_bar(share: Decimal | float, room: int, *, plain: bool = False) -> str:
         return "#" * max(round(share * room), share > 0)
     whole, rest = divmod(max(round(share * room * 8), share > 0), 8)
     return BLOCKS[-1] * whole + BLOCKS[rest].strip()
+
+
+def draw_download(done: int, total: int) -> str:
+    """Return the progress of a download of `total` bytes as a bar with figures."""
+    signs = draw_bar(done / total, DOWNLOAD_WIDTH)
+    return f"{signs:·<{DOWNLOAD_WIDTH}} {done / 1e6:.0f} of {total / 1e6:.0f} MB"
 
 
 def _shorten(text: str, most: int) -> str:

@@ -169,14 +169,14 @@ class Screen:
         return ReplyView(self.console)
 
     @contextmanager
-    def waiting(self, text: str) -> Iterator[None]:
-        """Show a spinner until there is something to see."""
+    def waiting(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Show a spinner until there is something to see; yield what changes its text."""
         if not self.is_terminal:
-            yield
+            yield lambda _text: None
             return
         spinner = self.console.status(Text(sanitize(text)), spinner="dots", spinner_style="dim")
         try:  # a Ctrl-C while it starts would otherwise leave it on the screen
             spinner.start()
-            yield
+            yield spinner.update
         finally:
             spinner.stop()

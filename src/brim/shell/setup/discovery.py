@@ -70,6 +70,7 @@ def find_first_models(environment: Mapping[str, str], screen: Screen) -> dict[st
 
 def offer_embedded_model(screen: Screen) -> None:
     """Download the embedded model if the user agrees; raise InputError if not."""
+    from brim.fitting.text_tables import draw_download
     from brim.providers.from_config import NO_MODEL
     from brim.providers.local import SMOLLM2, default_model, download_default, require_llama
 
@@ -84,8 +85,8 @@ def offer_embedded_model(screen: Screen) -> None:
     )
     if screen.ask("download it? [y]es, [n]o: ").lower() not in ("y", "yes"):
         raise InputError(NO_MODEL)
-    with screen.waiting("downloading …"):
-        download_default()
+    with screen.waiting("downloading …") as show:
+        download_default(lambda done, total: show(draw_download(done, total)))
 
 
 # The search
