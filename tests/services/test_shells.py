@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
 from pathlib import Path
 
@@ -80,6 +81,7 @@ def test_zsh_completes_as_its_user_set_it_up(tmp_path: Path) -> None:
         shell.close()
 
 
+PRINT_ARGUMENTS = "import sys; print(sys.argv[1:])"
 CONFIG_FISH = """
 set -gx FROM_FILE yes
 alias greet 'echo good day'
@@ -121,7 +123,7 @@ def test_fish_is_the_users_own_shell(home: Home) -> None:
     assert "$ greet\ngood day" in last_words(provider.requests[0].body)
 
 
-def test_fish_completes_as_its_user_set_it_up(tmp_path: Path) -> None:
+def test_fish_completes_and_quotes_as_its_user_expects(tmp_path: Path) -> None:
     write_fish_config(tmp_path)
     shell = UserShell(
         program=program("fish"),
@@ -134,6 +136,9 @@ def test_fish_completes_as_its_user_set_it_up(tmp_path: Path) -> None:
         assert "FROM_FILE" in shell.variables()
         assert {"greet", "twice"} <= shell.functions()
         assert "ls" not in shell.functions()
+        words = ["a\\\\b'c", "$HOME (x)", "two\nlines"]
+        output = shell.run(shell.join([sys.executable, "-c", PRINT_ARGUMENTS, *words])).output
+        assert output == f"{words}\n"
     finally:
         shell.close()
 

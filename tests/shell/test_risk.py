@@ -241,14 +241,14 @@ def test_what_fish_reads_in_another_way_is_destructive(place: Path) -> None:
         found = assess(line, variables={}, folder=place, is_fish=True)
         assert found.is_destructive, line
         assert not assess_line(f"fish -c {shlex.quote(line)}", place).is_read_only, line
-    for line in ("ls -la", "grep 'a(b)' \"notes.txt\"", 'echo "$(date)"', "ls; and cat notes.txt"):
+    for line in ("ls -la", "grep 'a\\(b' \"notes.txt\"", 'echo "$(date)"', "ls; and cat notes.txt"):
         assert assess(line, variables={}, folder=place, is_fish=True).is_read_only, line
 
 
 FISH: Final = (
     "find . -\\x64elete", "LC_ALL=(rm -rf src) ls", 'echo "$((rm -rf src))"', "source notes.txt",
     "echo 'a\\' ' ; rm -rf src ; echo 'x\\' '", "\"it's $(ls)\" (rm -rf src) \"it's\"",
-    "ls; . notes.txt",
+    "ls; . notes.txt", 'find "$(pwd)" -\\x64elete -name "b"',
 )  # fmt: skip
 
 

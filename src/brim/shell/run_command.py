@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from contextlib import suppress
 from itertools import count
 from typing import Final
@@ -58,7 +57,7 @@ def _run_recorded(shell: Shell, command: str, sandbox: Sandbox | None) -> Comman
     terminal, recorded, line = shell.terminal, shell.secrets.mask(command).text, command
     if sandbox is not None:
         arguments, hidden = [terminal.program, "-c", command], shell.secrets.variables()
-        line = shlex.join(sandbox.wrap(arguments, terminal.folder, hidden))
+        line = terminal.join(sandbox.wrap(arguments, terminal.folder, hidden))
     with suppress(StoreError):  # on a full disk, commands still run
         shell.record("started", command=recorded)
     try:

@@ -124,14 +124,15 @@ def check_word_boundaries(node: Node) -> None:
 
 
 # fish reads these as the other shells do.
-_ALIKE: Final = re.compile(r"""'[^'\\]*'|"[^"\\`(]*\"""")
+_ALIKE: Final = re.compile(r"""'(?:[^'\\]|\\[^'\\])*'|"(?:[^"\\`(]|\\[^`])*\"""")
 _OTHERWISE: Final = re.compile(r"[\\`']|(?<!\$)\(|\(\(|\b(?:eval|source)\b|(?:^|[;&|])\s*\.\s")
 
 
 def reads_alike_in_fish(text: str) -> bool:
     """Return whether fish certainly reads a command as the other shells do."""
     rest = _ALIKE.sub("", text)
-    return not _OTHERWISE.search(rest) and not ('"' in rest and "'" in text)
+    is_nested = '"' in rest and bool(re.search(r"['\\]", text))
+    return not is_nested and not _OTHERWISE.search(rest)
 
 
 # Quotes and expansions

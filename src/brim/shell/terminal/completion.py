@@ -27,6 +27,8 @@ printf '%s\\n' "${COMPREPLY[@]}" ) </dev/null
 """
 """A subshell, so that nothing of it stays in the user's shell."""
 
+ASK_FISH: Final = r"complete -C {} | string replace -r '\t.*' ''"
+"""What fish prints for a quoted line."""
 _ZSH: Final = r"""
 zmodload zsh/zpty || exit
 zpty z zsh -i
@@ -81,12 +83,6 @@ def build_script(words: Sequence[str]) -> str:
     for name, value in values.items():
         script = script.replace(f"@{name}@", value)
     return script
-
-
-def ask_fish(words: Sequence[str]) -> str:
-    """Return one line of fish that prints what can complete the last word of a command."""
-    line = " ".join(words).replace("\\", "\\\\").replace("'", "\\'")
-    return f"complete -C '{line}' | string replace -r '\\t.*' ''"
 
 
 def run_in_bash(script: str, folder: Path, environment: Mapping[str, str]) -> str:

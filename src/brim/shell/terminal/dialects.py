@@ -131,8 +131,8 @@ class ShellDialect:
             **self._values(paths, token),
             "before": self._fill(before, {}),
             "last_code": last_code,
-            "command": self._quote(carried.prefix + command),
-            "stdin": self._quote(stdin),
+            "command": self.quote(carried.prefix + command),
+            "stdin": self.quote(stdin),
         }
         # The leading space keeps the line out of a history that ignores such lines.
         return f" {self._fill('run', values)}\n"
@@ -171,13 +171,14 @@ class ShellDialect:
     def _values(self, paths: ShellPaths, token: str) -> dict[str, str]:
         """Return what the texts insert, in words of this shell."""
         return {
-            "reports": f"{self._texts['into']}{self._quote(str(paths.reports))}",
-            "tty": self._quote(paths.tty),
-            "folder": self._quote(str(paths.folder)),
+            "reports": f"{self._texts['into']}{self.quote(str(paths.reports))}",
+            "tty": self.quote(paths.tty),
+            "folder": self.quote(str(paths.folder)),
             "token": token,
         }
 
-    def _quote(self, text: str) -> str:
+    def quote(self, text: str) -> str:
+        """Return a text as one word of this shell."""
         if self.name != "fish":
             return quote(text)
         escaped = text.replace("\\", "\\\\").replace("'", "\\'")

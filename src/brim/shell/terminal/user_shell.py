@@ -8,7 +8,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -17,14 +17,14 @@ from types import MappingProxyType
 from typing import Final
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal.completion import TIMEOUT as COMPLETION_TIMEOUT
 from brim.shell.terminal.completion import (
-    ask_fish,
+    ASK_FISH,
     build_script,
     offer_in_zsh,
     parse_offered,
     run_in_bash,
 )
+from brim.shell.terminal.completion import TIMEOUT as COMPLETION_TIMEOUT
 from brim.shell.terminal.dialects import OWN, CommandStatus, ShellDialect
 from brim.shell.terminal.output_text import OutputBuffer, OutputCleaner
 from brim.shell.terminal.process import (
@@ -123,6 +123,10 @@ class UserShell:
         """Whether it has the syntax of fish, not that of a POSIX shell."""
         return self._dialect.name == "fish"
 
+    def join(self, words: Iterable[str]) -> str:
+        """Return a command of these words in the syntax of the shell."""
+        return " ".join(map(self._dialect.quote, words))
+
     def start(self) -> None:
         """Start the shell if it is not running; the next command reports errors."""
         with suppress(BrimError, OSError):
@@ -171,7 +175,8 @@ class UserShell:
         elif self._dialect.name == "zsh":
             output = offer_in_zsh(words, self.folder, self._environment)
         elif self._dialect.name == "fish":
-            output = self._send_query(ask_fish(words), COMPLETION_TIMEOUT)
+            line = self._dialect.quote(" ".join(words))
+            output = self._send_query(ASK_FISH.format(line), COMPLETION_TIMEOUT)
         else:
             output = run_in_bash(build_script(words), self.folder, self._environment)
         return list(parse_offered(output, words[-1]))
