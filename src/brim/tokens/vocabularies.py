@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # importing either takes long
 
     import tiktoken
 
-Encode = Callable[[str], list[int]]
+Encode = Callable[[str], Sequence[int]]
 
 O200K = "o200k_base"
 BUNDLED_NAMES = (O200K, "cl100k_base")
@@ -115,7 +115,14 @@ def _splintr_encoder(name: str) -> Encode | None:
         return None
     if splintr.__version__ != VERIFIED_SPLINTR:
         return None
-    return _accept_any_text(splintr.Tokenizer.from_pretrained(name).encode_ordinary)
+    tokenizer = splintr.Tokenizer.from_pretrained(name)
+
+    def encode(text: str) -> Sequence[int]:
+        if "<|" in text:  # perhaps a special token, of which `encode_flat` makes a single one
+            return tokenizer.encode_ordinary(text)
+        return memoryview(tokenizer.encode_flat(text)).cast("I")  # without an object per token
+
+    return _accept_any_text(encode)
 
 
 def _accept_any_text(encode: Encode) -> Encode:
@@ -125,7 +132,7 @@ def _accept_any_text(encode: Encode) -> Encode:
     that is never less.
     """
 
-    def encode_any(text: str) -> list[int]:
+    def encode_any(text: str) -> Sequence[int]:
         try:
             return encode(text)
         except UnicodeEncodeError:
