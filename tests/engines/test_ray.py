@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import ray
 from pyarrow import parquet
 
+from brim.batch import Fitter
 from brim.integrations.ray import fit, make_preprocess
 from tests.support.chats import make_chat
 
@@ -55,14 +57,21 @@ def test_rows_can_be_fitted_before_a_model(
     assert rows[0]["sampling_params"] == {"max_tokens": 50}
 
 
+def fit_with_actors(dataset: ray.data.Dataset, **options: Any) -> ray.data.Dataset:
+    return dataset.map_batches(
+        Fitter, fn_constructor_kwargs=options, batch_format="pyarrow", concurrency=2
+    )
+
+
 @pytest.mark.usefixtures("cluster")
-def test_a_killed_worker_changes_nothing() -> None:
+@pytest.mark.parametrize("fit_with", [partial(fit, concurrency=2), fit_with_actors])
+def test_a_killed_worker_changes_nothing(fit_with: Callable[..., ray.data.Dataset]) -> None:
     rows = [{"id": i, "messages": make_chat(i, 2)} for i in range(2_000)]
     dataset = ray.data.from_arrow(pyarrow.Table.from_pylist(rows)).repartition(20)
-    whole = fit(dataset, **OPTIONS).materialize()
+    whole = fit_with(dataset, **OPTIONS).materialize()
     killed = 0
     parts = []
-    for batch in fit(dataset, concurrency=2, **OPTIONS).iter_batches(batch_format="pyarrow"):
+    for batch in fit_with(dataset, **OPTIONS).iter_batches(batch_format="pyarrow"):
         parts.append(batch)
         if not killed:
             killed = kill_worker()
@@ -73,13 +82,13 @@ def test_a_killed_worker_changes_nothing() -> None:
 
 
 def kill_worker() -> int:
-    """Kill a process that runs a task of Ray Data; return its number, or 0 if there is none."""
+    """Kill a process that runs a task or an actor; return its number, or 0 if there is none."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             title = path.read_bytes()
         except OSError:
             continue
-        if title.startswith((b"ray::MapBatches", b"ray::try_chunk")):
+        if title.startswith((b"ray::MapBatches", b"ray::MapWorker", b"ray::try_chunk")):
             os.kill(int(path.parent.name), signal.SIGKILL)
             return int(path.parent.name)
     return 0

@@ -1,8 +1,12 @@
-"""Spark gives the same rows as the library; it needs a JVM."""
+"""Spark gives the same rows as the library; it needs a JVM.
+
+On Debian: apt-get install default-jre-headless
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +22,8 @@ OPTIONS: Any = {"model": "gpt-4o", "window": 400}
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        pytest.fail("Java is missing. On Debian: apt-get install default-jre-headless", False)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     for name, value in {

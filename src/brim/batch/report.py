@@ -21,7 +21,8 @@ th { font-weight: 500; color: #5a6775; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
 .bar { display: inline-block; height: .7rem; background: #8fa3b8; vertical-align: middle; }
 .after .bar { background: #2f6fab; }
-.histogram td { padding-top: 0; padding-bottom: 0; }
+.histogram th, .histogram td { padding-top: 0; padding-bottom: 0; line-height: 1.2; }
+.histogram .before > * { padding-top: .6rem; }
 @media (prefers-color-scheme: dark) {
   body { color: #dde4ea; background: #14191f; } th { color: #93a1af; }
   .bar { background: #5a6775; } .after .bar { background: #5b9bd5; } }
