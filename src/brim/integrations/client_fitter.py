@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from brim.errors import ContextOverflowError, Overflow
-from brim.fitting.api import FitSettings, prefix_cache
+from brim.fitting.api import MAX_FITTERS, FitSettings, prefix_cache
 from brim.fitting.feedback import evaluate_rejection
 from brim.fitting.fitter import BodyFitter
 from brim.fitting.flow import Measurement, plan_request, run_flow
@@ -31,10 +31,11 @@ class ClientFitter:
         self._summarize = check_summarizer(rest.pop("summarize", None))
         self._policy = resolve_policy(rest.pop("policy", "steady"), **rest)
         self._profiles: dict[str | None, ModelProfile] = {}
+        self._fitters: dict[tuple[object, ...], BodyFitter] = {}
 
     def fit(self, body: Mapping[str, Any], format: BodyFormat) -> Request:
         """Return the request that fits; raise `ContextOverflowError` if none does."""
-        return self._create_fitter(body, format).fit(body, format)
+        return self._find_fitter(body, format).fit(body, format)
 
     def shrink(
         self, body: Mapping[str, Any], format: BodyFormat, rejected: Plan, overflow: Overflow
@@ -43,7 +44,7 @@ class ClientFitter:
         if not format.is_fittable(body):
             return None
         profile, measurement = evaluate_rejection(rejected, overflow, self._find_profile(body))
-        self._profiles[body.get("model")] = profile
+        self._set_profile(body, profile)
         try:
             request = self._refit(body, format, measurement)
         except ContextOverflowError:
@@ -53,7 +54,7 @@ class ClientFitter:
     def _refit(
         self, body: Mapping[str, Any], format: BodyFormat, measurement: Measurement
     ) -> Request:
-        with self._create_fitter(body, format).parse(body, format) as parsed:
+        with self._find_fitter(body, format).parse(body, format) as parsed:
             flow = plan_request(
                 parsed.planner, parsed.apply_template, measurement=measurement, continues=False
             )
@@ -65,17 +66,31 @@ class ClientFitter:
     def record_accepted(self, body: Mapping[str, Any], plan: Plan) -> None:
         """Record that a server accepted a request, which disproves a smaller limit."""
         if (known := self._profiles.get(body.get("model"))) is not None:
-            self._profiles[body.get("model")] = known.with_accepted(plan.size)
+            self._set_profile(body, known.with_accepted(plan.size))
 
     def _find_profile(self, body: Mapping[str, Any]) -> ModelProfile:
         model = body.get("model")
         return self._profiles.get(model) or replace(self._profile, model=model)
 
-    def _create_fitter(self, body: Mapping[str, Any], format: BodyFormat) -> BodyFitter:
-        profile = self._find_profile(body)
+    def _set_profile(self, body: Mapping[str, Any], profile: ModelProfile) -> None:
+        if profile != self._profiles.get(body.get("model")):
+            self._fitters.clear()
+        self._profiles[body.get("model")] = profile
+
+    def _find_fitter(self, body: Mapping[str, Any], format: BodyFormat) -> BodyFitter:
+        least, most = min_reply_tokens(body), find_reply_limit(body, format)
+        key = body.get("model"), format.name, least, most
+        if key not in self._fitters:
+            if len(self._fitters) >= MAX_FITTERS:
+                self._fitters.clear()  # the numbers come from the bodies
+            self._fitters[key] = self._create_fitter(self._find_profile(body), format, least, most)
+        return self._fitters[key]
+
+    def _create_fitter(
+        self, profile: ModelProfile, format: BodyFormat, least: int, most: int | None
+    ) -> BodyFitter:
         counter = profile.counter()
-        limit = find_reply_limit(body, format)
-        budget = profile.budget(counter, min_reply_tokens(body), limit)
+        budget = profile.budget(counter, least, most)
         rules = profile.rules() if format is CHAT else PERMISSIVE
         return BodyFitter(
             counter,
