@@ -1,31 +1,35 @@
-"""The adapters of frameworks: their size, and what `brim.wrap` costs in a tool loop.
+"""The adapters of frameworks: their size, and what brim costs in a tool loop.
 
     python -m benchmarks.integrations
 
-A line of code is one that is not blank, a comment, a docstring or an import. The loop sends forty
-requests with the OpenAI client; CPU is that of the client's thread, best of seven.
+A line of code is one that is not blank, a comment, a docstring or an import. The loop has forty
+calls of a tool: without brim at a server without a window, with brim in a window of 4,096 tokens
+(smolagents: 8,192). CPU is that of the client's process, best of seven rounds after a first one,
+both loops in turn. "fails without brim" is the first request that is too long for the window.
 """
 
 from __future__ import annotations
 
 import ast
-import time
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import brim
 from benchmarks import report
 from benchmarks.environment import ROOT
-from brim.testing import ScriptedServer, ToolCallReply
 
 FOLDER = ROOT / "src/brim/integrations"
 LARGE = ("pydantic_ai", "llama_index", "autogen")
 """The adapters with the most logic, which may have 80 lines."""
-OTHERS = ("__init__", "adapter", "client", "client_fitter")
+OTHERS = ("__init__", "adapter", "client", "client_fitter", "client_stream")
 ENGINES = ("daft", "datasets", "polars", "ray", "spark")
-WINDOW, CALLS, ROUNDS = 4_096, 40, 7
-MODEL = "gpt-4o"
+CLIENT = "openai_client"
+"""The loop with `brim.wrap`, in this environment."""
+ROUNDS = 7
+ENVIRONMENTS = ROOT / ".venv-frameworks"
 
 
 def count_lines(path: Path) -> int:
@@ -44,60 +48,55 @@ def count_lines(path: Path) -> int:
     )
 
 
-def run_loop(window: int | None, *, fitted: bool) -> tuple[float, int]:
-    """Return the CPU seconds of a tool loop and its context-length errors."""
-    import openai
-
-    calls = [ToolCallReply("read_file", {"number": number}) for number in range(CALLS - 1)]
-    with (
-        ScriptedServer([*calls, "Done."], window=window, model=MODEL) as server,
-        openai.OpenAI(base_url=server.url, api_key="key", max_retries=0) as plain,
-    ):
-        client = brim.wrap(plain, window=WINDOW, reply=500) if fitted else plain
-        messages: list[Any] = [{"role": "user", "content": "Read all the files."}]
-        start = time.thread_time()
-        for number in range(CALLS):
-            try:
-                reply = client.chat.completions.create(model=MODEL, messages=messages)
-            except openai.BadRequestError:
-                break
-            messages.append(reply.choices[0].message)
-            for call in reply.choices[0].message.tool_calls or ():
-                text = f"file {number}: " + "the words of the file are many " * 40
-                messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
-        return time.thread_time() - start, len(server.rejected)
+def measure(name: str, rounds: int) -> dict[str, Any] | None:
+    """Return the figures of a framework's loop; None if its environment is not installed."""
+    python = Path(sys.executable) if name == CLIENT else ENVIRONMENTS / name / "bin/python"
+    if not python.exists():
+        return None
+    command = [str(python), "-m", "benchmarks.framework_loop", name, str(rounds)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
-def _list_adapters() -> Iterator[tuple[str, int]]:
-    for path in sorted(FOLDER.glob("*.py")):
-        if path.stem not in (*OTHERS, *ENGINES):
-            yield path.stem, 80 if path.stem in LARGE else 40
-
-
-def tables(_: report.Options) -> Iterator[report.Table]:
-    rows: list[dict[str, report.Cell]] = [
+def list_sizes() -> list[dict[str, report.Cell]]:
+    """Return the lines of code of each adapter, and how many it may have."""
+    paths = [path for path in sorted(FOLDER.glob("*.py")) if path.stem not in OTHERS]
+    return [
         {
             "adapter": path.stem,
             "lines": count_lines(path),
             "target": 80 if path.stem in LARGE else 40,
         }
-        for path in sorted(FOLDER.glob("*.py"))
-        if path.stem not in OTHERS
+        for path in paths
     ]
-    yield report.Table("Integrations: lines of code", rows, {}, [])
-    without = min(run_loop(None, fitted=False)[0] for _ in range(ROUNDS))
-    runs = [run_loop(WINDOW, fitted=True) for _ in range(ROUNDS)]
-    fitted, errors = min(seconds for seconds, _ in runs), sum(found for _, found in runs)
-    loop: list[dict[str, report.Cell]] = [
-        {"loop": "large window, without brim", "CPU ms": 1_000 * without, "errors": 0},
-        {"loop": f"window of {WINDOW:,}, with brim", "CPU ms": 1_000 * fitted, "errors": errors},
-    ]
-    rejected = run_loop(WINDOW, fitted=False)[1]
-    notes = [
-        f"brim adds {fitted / without - 1:.1%} CPU (target: 3 %)",
-        f"without brim, the loop ends with {rejected} context-length error in {WINDOW:,}",
-    ]
-    yield report.Table("Integrations: the OpenAI client", loop, {"CPU ms": ".1f"}, notes)
+
+
+def tables(given: report.Options) -> Iterator[report.Table]:
+    sizes = list_sizes()
+    yield report.Table("Integrations: lines of code", sizes)
+    rows: list[dict[str, report.Cell]] = []
+    missing = []
+    for name in (CLIENT, *(str(row["adapter"]) for row in sizes if row["adapter"] not in ENGINES)):
+        if (figures := measure(name, 2 if given.short else ROUNDS)) is None:
+            missing.append(name)
+            continue
+        rows.append(
+            {
+                "loop": name,
+                "CPU ms": 1_000 * figures["plain"],
+                "with brim": 1_000 * figures["fitted"],
+                "added %": 100 * (figures["fitted"] / figures["plain"] - 1),
+                "errors": figures["errors"],
+                "history": "whole" if figures["is_whole"] else "not whole",
+                "fails without brim": figures["failed_at"],
+            }
+        )
+    notes = ["target: at most 3 % added CPU, no context-length error, whole history"]
+    if missing:
+        notes.append(f"not installed (make test-frameworks): {', '.join(missing)}")
+    formats = {"CPU ms": ",.0f", "with brim": ",.0f", "added %": "+.1f"}
+    yield report.Table("Integrations: forty tool calls", rows, formats, notes)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from brim.integrations.adapter import AdapterSettings, MessageFitter
 
-CALL_TYPES = ("completion", "acompletion", "text_completion")
-
 
 class BrimCompletion:
     """litellm's `completion` and `acompletion`, with every request fitted."""

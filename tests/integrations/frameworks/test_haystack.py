@@ -1,9 +1,8 @@
 """Haystack with the real framework."""
 
-from typing import Any
+import asyncio
 
 import pytest
-from haystack.components.agents import Agent
 from haystack.components.generators.chat import OpenAIChatGenerator
 from haystack.core.serialization import (
     allow_deserialization_module,
@@ -11,61 +10,36 @@ from haystack.core.serialization import (
     component_to_dict,
 )
 from haystack.dataclasses import ChatMessage
-from haystack.tools import create_tool_from_function
-from haystack.utils import Secret
 
 from brim.integrations.haystack import BrimChatGenerator
-from brim.testing import ScriptedServer
-from tests.support.frameworks import CALLS, DONE, MODEL, QUESTION, WINDOW, check, read_file, serve
+from tests.support.frameworks import (
+    DONE,
+    FILES,
+    MODEL,
+    WINDOW,
+    check_failure,
+    check_loop,
+    haystack,
+    read_file,
+    serve,
+)
 from tests.support.pages import run_page
-
-SYSTEM = "You are a careful reader of files. " * 10
-TOOL = create_tool_from_function(read_file)
-
-
-def make_generator(server: ScriptedServer) -> OpenAIChatGenerator:
-    key = Secret.from_env_var("OPENAI_API_KEY")
-    return OpenAIChatGenerator(key, MODEL, api_base_url=server.url, max_retries=0)
-
-
-def make_agent(generator: Any) -> Agent:
-    return Agent(chat_generator=generator, tools=[TOOL], system_prompt=SYSTEM, max_agent_steps=60)
-
-
-def check_history(result: dict[str, Any]) -> None:
-    assert result["last_message"].text == DONE
-    results = [message.tool_call_results for message in result["messages"]]
-    outputs = [result[0].result for result in results if result]
-    assert outputs == [read_file(number) for number in range(1, CALLS + 1)]
 
 
 def test_without_brim_the_loop_fails() -> None:
-    with serve() as server, pytest.raises(Exception, match="context"):
-        make_agent(make_generator(server)).run([ChatMessage.from_user(QUESTION)])
-    assert server.rejected
+    check_failure(haystack)
 
 
-def test_the_loop_is_completed_and_the_agent_keeps_all_messages() -> None:
-    plans: list[Any] = []
+def test_the_loop_is_completed_and_the_history_is_whole() -> None:
+    check_loop(haystack)
+
+
+def test_an_async_run_is_completed() -> None:
     with serve() as server:
-        fitted = BrimChatGenerator(
-            make_generator(server), window=WINDOW, reply=500, on_plan=plans.append
-        )
-        result = make_agent(fitted).run([ChatMessage.from_user(QUESTION)])
-    check(server, plans)
-    check_history(result)
-
-
-@pytest.mark.anyio
-async def test_an_async_run_is_completed() -> None:
-    plans: list[Any] = []
-    with serve() as server:
-        fitted = BrimChatGenerator(
-            make_generator(server), window=WINDOW, reply=500, on_plan=plans.append
-        )
-        result = await make_agent(fitted).run_async([ChatMessage.from_user(QUESTION)])
-    check(server, plans)
-    check_history(result)
+        agent = haystack.create_agent({"window": WINDOW, "reply": 500})
+        result = asyncio.run(agent.run_async(haystack.INPUT))
+    assert not server.rejected
+    assert haystack.read_result(result) == (DONE, FILES)
 
 
 def test_messages_keep_their_metadata() -> None:
@@ -78,8 +52,8 @@ def test_messages_keep_their_metadata() -> None:
 
 
 def test_a_generator_is_serialized_with_its_settings() -> None:
-    with serve() as server:
-        generator = BrimChatGenerator(make_generator(server), window=WINDOW, reply=500)
+    with serve():
+        generator = BrimChatGenerator(haystack.create_generator(), window=WINDOW, reply=500)
         allow_deserialization_module("brim.integrations.haystack")
         restored = component_from_dict(BrimChatGenerator, component_to_dict(generator, "x"), "x")
         assert isinstance(restored.inner, OpenAIChatGenerator)

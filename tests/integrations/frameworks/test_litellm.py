@@ -1,57 +1,50 @@
 """litellm with the real library: calls, and the hook of its proxy."""
 
+from pathlib import Path
 from typing import Any
 
-import litellm
+import litellm as library
 import numpy
+import openai
 import pandas
 import pytest
+from fastapi.testclient import TestClient
 
 import brim
-from brim.integrations.litellm import BrimCompletion, BrimProxyHook
-from tests.support.frameworks import CALLS, MODEL, QUESTION, WINDOW, check, read_file, serve
+from brim.integrations.litellm import BrimProxyHook
+from tests.support.frameworks import (
+    DONE,
+    MODEL,
+    WINDOW,
+    check_failure,
+    check_loop,
+    litellm,
+    read_file,
+    serve,
+)
 from tests.support.pages import run_page
 
 pytestmark = pytest.mark.anyio
-TOOLS = [{"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}]
-
-
-def run_loop(complete: Any) -> list[Any]:
-    """Run the tool loop as every example does: with the library's own message objects."""
-    messages: list[Any] = [{"role": "system", "content": "You read files. " * 20}]
-    messages.append({"role": "user", "content": QUESTION})
-    while True:
-        response = complete(model=f"openai/{MODEL}", messages=messages, tools=TOOLS, max_retries=0)
-        message = response.choices[0].message
-        messages.append(message)
-        if not message.tool_calls:
-            return messages
-        text = read_file(len(messages))
-        messages.append({"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": text})
+CHAT: list[Any] = [
+    {"role": ("user", "assistant")[number % 2], "content": read_file(number)}
+    for number in range(41)
+]
 
 
 def test_without_brim_the_loop_fails() -> None:
-    with serve() as server, pytest.raises(Exception, match="context"):
-        run_loop(litellm.completion)
-    assert server.rejected
+    check_failure(litellm)
 
 
-def test_the_loop_is_completed_and_the_messages_stay_whole() -> None:
-    plans: list[Any] = []
-    client = BrimCompletion(window=WINDOW, reply=500, on_plan=plans.append)
-    with serve() as server:
-        messages = run_loop(client.completion)
-    check(server, plans)
-    assert len(messages) == 2 * CALLS + 3
+def test_the_loop_is_completed_and_the_history_is_whole() -> None:
+    check_loop(litellm)
 
 
 async def test_the_proxys_hook_fits_completions_and_nothing_else() -> None:
     hook = BrimProxyHook(window=WINDOW, reply=500)
-    chat = [{"role": ("user", "assistant")[i % 2], "content": read_file(i)} for i in range(41)]
-    data = {"model": MODEL, "messages": list(chat), "metadata": {"user": "a"}}
+    data = {"model": MODEL, "messages": list(CHAT), "metadata": {"user": "a"}}
     fitted = await hook.async_pre_call_hook(None, None, data, "completion")
     assert fitted is data
-    assert len(fitted["messages"]) < len(chat)
+    assert len(fitted["messages"]) < len(CHAT)
     assert fitted["metadata"] == {"user": "a"}
     other = {"model": MODEL, "input": "text"}
     assert await hook.async_pre_call_hook(None, None, other, "embeddings") == {
@@ -60,8 +53,44 @@ async def test_the_proxys_hook_fits_completions_and_nothing_else() -> None:
     }
 
 
+PROXY_CONFIG = """
+model_list:
+  - model_name: {model}
+    litellm_params: {{model: openai/{model}, api_base: "{url}", api_key: key, max_retries: 0}}
+litellm_settings:
+  callbacks: brim_hook.hook
+"""
+HOOK = """
+from brim.integrations.litellm import BrimProxyHook
+
+hook = BrimProxyHook(window=4_096, reply=500)
+"""
+
+
+def test_the_proxy_fits_requests_and_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-" + 8 * "01234567"
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    monkeypatch.setenv("LITELLM_MASTER_KEY", key)
+    monkeypatch.setenv("CONFIG_FILE_PATH", str(tmp_path / "config.yaml"))
+    (tmp_path / "brim_hook.py").write_text(HOOK)
+    with serve(replies=[DONE, DONE]) as server:
+        (tmp_path / "config.yaml").write_text(PROXY_CONFIG.format(model=MODEL, url=server.url))
+        from litellm.proxy.proxy_server import app
+
+        with TestClient(app) as http:
+            client = openai.OpenAI(base_url="http://testserver/v1", api_key=key, http_client=http)
+            reply = client.chat.completions.create(model=MODEL, messages=CHAT)
+            events = [*client.chat.completions.create(model=MODEL, messages=CHAT, stream=True)]
+    assert reply.choices[0].message.content == DONE
+    assert "".join(event.choices[0].delta.content or "" for event in events) == DONE
+    assert not server.rejected
+    assert all(len(request.body["messages"]) < len(CHAT) for request in server.requests)
+
+
 def test_messages_of_litellm_come_back_as_they_were() -> None:
-    message = litellm.Message(content="hello", role="assistant")
+    message = library.Message(content="hello", role="assistant")
     request = brim.fit([{"role": "user", "content": "hi"}, message], model=MODEL)
     assert request.messages[1] is message
     assert "tool_calls" not in str(brim.Session(MODEL).history)

@@ -1,63 +1,46 @@
 """LlamaIndex with the real framework."""
 
-import asyncio
 from typing import Any
 
-import openai
 import pytest
-from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.chat_engine import SimpleChatEngine
-from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai import OpenAI
 
 import brim
 from brim.integrations.llama_index import BrimMemory
-from tests.support.frameworks import CALLS, DONE, MODEL, QUESTION, WINDOW, check, read_file, serve
+from tests.support.frameworks import (
+    DONE,
+    MODEL,
+    QUESTION,
+    SYSTEM,
+    WINDOW,
+    check_failure,
+    check_loop,
+    llama_index,
+    read_file,
+    serve,
+)
 from tests.support.pages import run_page
-
-SYSTEM = "You are a careful reader of files. " * 10
-TOOL = FunctionTool.from_defaults(read_file)
-
-
-async def run_loop(memory: BrimMemory, client: Any) -> str:
-    llm = OpenAI(model=MODEL, async_openai_client=client, max_retries=0)
-    agent = FunctionAgent(tools=[TOOL], llm=llm, system_prompt=SYSTEM, streaming=False)
-    return str(await agent.run(QUESTION, memory=memory, max_iterations=60))
 
 
 def test_without_brim_the_loop_fails() -> None:
-    async def go() -> None:
-        async with openai.AsyncOpenAI(max_retries=0) as client:
-            await run_loop(BrimMemory(window=WINDOW, reply=500), client)
-
-    with serve() as server, pytest.raises(Exception, match="context"):
-        asyncio.run(go())
-    assert server.rejected
+    check_failure(llama_index)
 
 
-def test_the_loop_is_completed_and_the_memory_keeps_all_messages() -> None:
-    plans: list[Any] = []
-    memory = BrimMemory(window=WINDOW, reply=500)
-
-    async def go() -> str:
-        async with openai.AsyncOpenAI(max_retries=0) as client:
-            fitted = brim.wrap(client, window=WINDOW, reply=500, on_plan=plans.append)
-            return await run_loop(memory, fitted)
-
-    with serve() as server:
-        assert asyncio.run(go()) == DONE
-    check(server, plans)
-    messages = memory.get_all()
-    assert len(messages) == 2 * CALLS + 2
-    assert [m.content for m in messages if m.role == "tool"] == [
-        read_file(number) for number in range(1, CALLS + 1)
-    ]
+def test_the_loop_is_completed_and_the_history_is_whole() -> None:
+    check_loop(llama_index)
 
 
 def test_the_memory_returns_the_same_messages_and_counts_tools_and_system_text() -> None:
     plans: list[Any] = []
-    memory = BrimMemory(system=SYSTEM, tools=[TOOL], window=WINDOW, reply=500, on_plan=plans.append)
+    memory = BrimMemory(
+        system=SYSTEM,
+        tools=[llama_index.TOOL],
+        window=WINDOW,
+        reply=500,
+        on_plan=plans.append,
+    )
     for number in range(60):
         memory.put(ChatMessage(role=("user", "assistant")[number % 2], content=read_file(number)))
     returned = memory.get()
