@@ -262,6 +262,16 @@ class UpstreamConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportConfig:
+    """The log of finished requests as files for other programs."""
+
+    folder: str = ""
+    format: Literal["jsonl", "parquet"] = "jsonl"
+    megabytes: PositiveInt = 64
+    days: NonNegativeInt = 30
+
+
+@dataclass(frozen=True, slots=True)
 class OidcConfig:
     """An OpenID Connect provider: sign-in for the dashboard, and its tokens as keys."""
 
@@ -330,6 +340,7 @@ class GatewayConfig:
     keep_ledger_days: NonNegativeInt = 0
     store_unavailable: StoreUnavailable = "reject"
     lease_seconds: Seconds = 60.0
+    export: ExportConfig = ExportConfig()
     oidc: OidcConfig = field(default_factory=OidcConfig)
 
 

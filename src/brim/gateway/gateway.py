@@ -15,6 +15,7 @@ from brim.gateway import logs
 from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.reservations import Settlement
 from brim.gateway.auth import Authenticator
+from brim.gateway.export import RequestExport
 from brim.gateway.handler import RequestHandler, Services, WorkerPool
 from brim.gateway.history import RequestHistory
 from brim.gateway.limits import RequestLimits
@@ -49,6 +50,7 @@ class Gateway:
         self.config = config
         self.records = RecentRequests(settings.keep_requests)
         self.history = RequestHistory(state_folder(environment), settings.history_days)
+        self._export = RequestExport(settings.export) if settings.export.folder else None
         self.running: set[RequestHandler] = set()
         self.is_stopping = False
         accounts = AccountService(settings, environment)
@@ -146,6 +148,8 @@ class Gateway:
             self.records.summarize_plan(handler.record)
             self.metrics.add(handler.record)
             self.history.add(handler.record)
+            if self._export is not None:
+                self._export.add(handler.record)
             if self._telemetry is not None:
                 self._telemetry.add(handler.record)
             logs.log_request(handler.record)
@@ -171,6 +175,8 @@ class Gateway:
             await asyncio.wait(self._retiring, timeout=STOP_SECONDS)
         await self.services.accounts.stop()
         await self.history.flush()
+        if self._export is not None:
+            await self._export.flush(is_last=True)
         for route in self.services.routes:
             await route.save()
         await self.services.routes.close()
@@ -197,6 +203,8 @@ class Gateway:
             await self._telemetry.export()
         await self.services.accounts.sweep()
         await self.history.flush()
+        if self._export is not None:
+            await self._export.flush()
         for route in self.services.routes:
             await route.save()
 
