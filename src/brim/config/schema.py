@@ -234,6 +234,7 @@ class UpstreamConfig:
     fallback_by_error: Mapping[str, Names] = field(default_factory=_empty_mapping)
     cache_marks: bool = False
     stream_usage: bool = True
+    usage_path: str = ""
 
     @property
     def formats(self) -> tuple[FormatName, ...]:
@@ -249,6 +250,8 @@ class UpstreamConfig:
         if unknown:
             known = ", ".join(UPSTREAM_PROBLEMS)
             return f"has an unknown error in fallback_by_error: {unknown}; use {known}"
+        if self.usage_path and "{id}" not in self.usage_path:
+            return "has a usage_path without {id}"
         if self.api_version and self.auth != "azure":
             return 'has an api_version, which needs auth = "azure"'
         if self.key_env and self.auth == "google":

@@ -24,6 +24,7 @@ from brim.gateway.records import RecentRequests
 from brim.gateway.reload import ConfigChange
 from brim.gateway.retrieval import DroppedMessages
 from brim.gateway.routes import ModelRoutes
+from brim.gateway.usage_lookup import LostReply
 
 if TYPE_CHECKING:
     from brim.gateway.telemetry import Telemetry
@@ -75,6 +76,8 @@ class Gateway:
         self._retiring: set[asyncio.Task[None]] = set()
         named = _configured_models(config)
         self.metrics = Metrics(named, self.services.routes, self.running, accounts)
+        self._lookups: dict[RequestHandler, asyncio.Task[None]] = {}
+        """Ended requests whose usage is looked up; their reservations stand until then."""
         self._unrecorded: list[RequestHandler] = []
         """Finished requests that are not recorded yet."""
         self._send_seconds = settings.send_seconds
@@ -115,7 +118,7 @@ class Gateway:
 
     async def _retire(self, old: Services) -> None:
         """Close the connections of old routes when the last request that uses them has ended."""
-        while any(handler.services is old for handler in self.running):
+        while any(handler.services is old for handler in (*self.running, *self._lookups)):
             await asyncio.sleep(RETIRE_SECONDS)
         await old.routes.close()
 
@@ -127,11 +130,26 @@ class Gateway:
             await handler.run()
         finally:
             self.running.discard(handler)
-            self._unrecorded.append(handler)
-            if handler.is_urgent or len(self._unrecorded) >= MAX_UNRECORDED:
-                self.record_finished()
-            elif len(self._unrecorded) == 1:
-                asyncio.get_running_loop().call_later(RECORD_DELAY, self.record_finished)
+            lost = handler.find_lost_reply()
+            if lost is None or self.is_stopping:
+                self._record_soon(handler)
+            else:
+                self._lookups[handler] = asyncio.create_task(self._look_up(handler, lost))
+
+    def _record_soon(self, handler: RequestHandler) -> None:
+        self._unrecorded.append(handler)
+        if handler.is_urgent or len(self._unrecorded) >= MAX_UNRECORDED:
+            self.record_finished()
+        elif len(self._unrecorded) == 1:
+            asyncio.get_running_loop().call_later(RECORD_DELAY, self.record_finished)
+
+    async def _look_up(self, handler: RequestHandler, lost: LostReply) -> None:
+        """Record a request when its provider has reported its usage, or does not."""
+        try:
+            await handler.look_up_usage(lost)
+        finally:
+            del self._lookups[handler]
+            self._record_soon(handler)
 
     def record_finished(self) -> None:
         """Record all finished requests. In batches, each takes a third of the time."""
@@ -166,7 +184,9 @@ class Gateway:
         """Cancel what still runs, settle it, and close all connections."""
         self.is_stopping = True
         tasks = [task for each in list(self.running) if (task := each.cancel()) is not None]
-        if tasks:
+        for lookup in self._lookups.values():
+            lookup.cancel()
+        if tasks := [*tasks, *self._lookups.values()]:
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
         self.record_finished()
         if self._sweeping is not None:
