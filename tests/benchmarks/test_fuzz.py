@@ -13,8 +13,10 @@ from benchmarks.fuzz import GatewayState, find_leaks, is_flat
 from benchmarks.fuzz_requests import (
     CAP_CHANGE,
     CHAT,
+    COMPRESSION,
     GEMINI,
     KEY_CHANGE,
+    LONG,
     MESSAGES,
     RESPONSES,
     create_requests,
@@ -62,6 +64,9 @@ CORPUS: Final[list[tuple[str, dict[str, Any], dict[str, Any]]]] = [
     ("/v1/messages", MESSAGES, {"metadata": {"user_id": "\ud83d\x00"}}),
     ("/v1/chat/completions", CHAT, {"user": "\ud83d" * 200}),
     ("/v1beta/models/gemini-2.5-flash:countTokens", GEMINI, {"generateContentRequest": None}),
+    ("/v1/compress", COMPRESSION, {"messages": [
+        CHAT["messages"][2], {"role": "tool", "tool_call_id": "c1", "content": [3, LONG]},
+        {"role": "user", "content": "hi"}]}),
 ]  # fmt: skip
 """Paths, valid bodies, and fields that were once, or nearly, too much."""
 METHODS: Final = {"/brim/keys/fuzzed": "PATCH", "/brim/caps": "PUT"}

@@ -179,7 +179,7 @@ def replace_texts(
     left = list(texts)
     out: list[Any] = []
     for part in parts:
-        if not isinstance(part, str) and not is_text(part, kinds):
+        if not isinstance(part, str) and not (isinstance(part, Mapping) and is_text(part, kinds)):
             out.append(part)
         elif left and (text := left.pop(0)):
             out.append(text if isinstance(part, str) else {**part, "text": text})
