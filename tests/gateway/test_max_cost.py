@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from openai.types.responses import response_create_params
 
 from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import (
+    COST,
     MAX_COST,
     MODEL,
+    PRICE,
     bearer_headers,
     create_secret,
     dollars,
@@ -246,6 +249,17 @@ def test_a_duplicate_field_is_sent_with_the_reserved_value_only(
         assert request.raw.count(b"max_tok") == 1
         assert request.body["max_tokens"] == 10
     assert not only_row().is_estimated  # a stream was asked for its usage as well
+
+
+def test_cache_writes_are_reserved_if_the_request_asks_for_a_cache() -> None:
+    price = replace(PRICE, written=PRICE.output)
+    content: dict[str, Any] = {"type": "text", "text": "hi"}
+    body = {"model": MODEL, "max_tokens": 100, "messages": [{"role": "user", "content": [content]}]}
+    anna = bearer_headers(create_secret("anna", dollars(MAX_COST + COST)))
+    with gateway_with_upstream(price=price) as (gateway, _):
+        assert post(gateway.url, MESSAGES, body, anna).status_code == 200
+        content["cache_control"] = {"type": "ephemeral"}
+        assert post(gateway.url, MESSAGES, body, anna).status_code == 429
 
 
 def test_a_one_hour_cache_is_reserved_at_twice_the_input_price() -> None:

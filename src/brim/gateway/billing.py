@@ -28,13 +28,14 @@ from brim.gateway.records import RequestRecord
 from brim.gateway.upstreams import UNCONFIGURED_UPSTREAMS
 from brim.models import catalog
 from brim.models.pricing import MILLION, Usage, compute_max_cost
-from brim.wire.formats import COMPACTION, EMBEDDINGS
+from brim.wire.formats import ANTHROPIC, COMPACTION, EMBEDDINGS
 
 ChargeStatus = Literal["nothing", "known", "unknown"]
 """What the last upstream charged: nothing, because it rejected the request or was not reached; what
 the record says; or an unknown amount."""
 
 NO_CHARGE: Final = Charge()
+CACHE_FIELD: Final = b"cache_control"
 HOUR_CACHE: Final = b'"1h"'
 """The value that asks for a one-hour cache, which costs twice the price of input."""
 
@@ -146,7 +147,14 @@ def compute_max_charge(
     """
     usage = Usage(input=_max_prompt(route, out, allowed), output=_max_output(route, out))
     price = route.profile.price_for(usage.input)
-    dollars = compute_max_cost(usage.input, usage.output, price, hour_cache=HOUR_CACHE in out.raw)
+    dollars = compute_max_cost(
+        usage.input,
+        usage.output,
+        price,
+        # In Anthropic's format a cache is written on request only, elsewhere at any time.
+        writes_cache=out.parsed.format is not ANTHROPIC or CACHE_FIELD in out.raw,
+        hour_cache=HOUR_CACHE in out.raw,
+    )
     if dollars is None:
         return Charge(usage, is_unpriced=True)
     return Charge(usage, math.ceil(dollars * MILLION))

@@ -80,16 +80,22 @@ def cost(usage: Usage, price: Price | None) -> Decimal | None:
 
 
 def compute_max_cost(
-    tokens: int, reply: int, price: Price | None, *, hour_cache: bool = False
+    tokens: int,
+    reply: int,
+    price: Price | None,
+    *,
+    writes_cache: bool = True,
+    hour_cache: bool = False,
 ) -> Decimal | None:
     """Return the most that a call can cost in dollars; None if its price is unknown.
 
     The reply is as long as it may be, and every token of the prompt costs the highest rate: that
-    of input, of reading or of writing the cache, or of writing it for one hour.
+    of input, of reading or (`writes_cache`) of writing the cache, or of writing it for one hour.
     """
     if price is None or price.input is None or (price.output is None and reply):
         return None
-    rates = [price.input, *(rate for rate in (price.cached, price.written) if rate is not None)]
+    cache_rates = (price.cached, price.written if writes_cache else None)
+    rates = [price.input, *(rate for rate in cache_rates if rate is not None)]
     if hour_cache:
         rates.append(HOUR_CACHE_RATE * price.input)
     return (tokens * max(rates) + reply * (price.output or 0)) / MILLION
