@@ -60,8 +60,6 @@ def find_format(path: str) -> BodyFormat | None:
 
 MAX_MODEL_LENGTH: Final = 256
 """Characters of a model's name, which is a key of several caches."""
-_UNIQUE_PATHS: Final = frozenset(each.name for each in (GEMINI, EMBEDDINGS, COMPACTION))
-"""Formats whose bodies cannot be posted to another path."""
 _CHAT_ROLES: Final = ("developer", "tool", "function")
 
 
@@ -190,7 +188,7 @@ def detect_format(asked: BodyFormat, body: Mapping[str, Any]) -> BodyFormat:
 
     Some clients post the body of one format to the path of another.
     """
-    if asked.name in _UNIQUE_PATHS:
+    if asked in (GEMINI, EMBEDDINGS, COMPACTION):
         return asked
     if "messages" not in body and "input" in body:
         return RESPONSES

@@ -27,9 +27,12 @@ FormatName = Literal["openai", "anthropic", "responses", "gemini"]
 _NO_OPTIONS: Final[Mapping[str, object]] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class BodyFormat:
-    """The format of a request body: its address, its field names and its code."""
+    """The format of a request body: its address, its field names and its code.
+
+    Each format exists once and is compared by identity, which caches do with every request.
+    """
 
     name: str
     title: str

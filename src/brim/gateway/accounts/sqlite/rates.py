@@ -55,14 +55,25 @@ def match_scope(scope: str) -> tuple[str, list[str]]:
 
 
 def check(
-    base: sqlite3.Connection, scope: str, cap: Cap, amount: int, former: RateCounts, now: float
+    base: sqlite3.Connection,
+    scope: str,
+    cap: Cap,
+    amount: int,
+    former: RateCounts,
+    now: float,
+    sums: dict[str, tuple[int, int]],
 ) -> RateUse | RateReached:
-    """Return the use of a limit with another request; `former` is what it replaces."""
+    """Return the use of a limit with another request; `former` is what it replaces.
+
+    `sums` keeps the requests and tokens of each scope for its next limit.
+    """
+    start = int(now) - WINDOW_SECONDS
     if cap.period == "now":
         used = count_running(base, scope) - former.concurrent
     else:
-        start = int(now) - WINDOW_SECONDS
-        requests, tokens = base.execute(_SUMS, (scope, start)).fetchone()
+        if scope not in sums:
+            sums[scope] = base.execute(_SUMS, (scope, start)).fetchone()
+        requests, tokens = sums[scope]
         used = RateCounts(requests - former.requests, tokens - former.tokens).used(cap)
     if used + amount <= cap.limit:
         return RateUse(scope, cap, used + amount)

@@ -286,10 +286,11 @@ def _check_caps(
     """
     periods, max_charge = current_periods(now), reservation.max_charge
     uses: list[RateUse] = []
+    sums: dict[str, tuple[int, int]] = {}
     for index, (scope, cap) in enumerate(reservation.caps):
         if cap.is_rate:
             former = RateCounts() if before is None else before.counted_in(scope, now)
-            use = rates.check(base, scope, cap, max_charge.amount(cap.unit), former, now)
+            use = rates.check(base, scope, cap, max_charge.amount(cap.unit), former, now, sums)
             if isinstance(use, RateReached):
                 return use
             uses.append(use)
