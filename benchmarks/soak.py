@@ -47,8 +47,6 @@ from tests.support.accounts import postgres, valkey
 
 GATEWAYS: Final = 2
 CONNECTIONS: Final = 16
-KILL_SECONDS: Final = 5.0
-"""Seconds between two kills, on average."""
 LEASE_SECONDS: Final = 5
 TIMEOUT: Final = 60.0
 REPLY_TOKENS: Final = 30
@@ -146,9 +144,11 @@ class Replica:
             return int(json.load(answer)["running"])
 
 
-async def kill_repeatedly(replicas: list[Replica], random: Random, result: SoakResult) -> None:
+async def kill_repeatedly(
+    replicas: list[Replica], random: Random, result: SoakResult, pause: float
+) -> None:
     while True:
-        await asyncio.sleep(KILL_SECONDS * (0.5 + random.random()))
+        await asyncio.sleep(pause * (0.5 + random.random()))
         replica = random.choice(replicas)
         await replica.stop()
         result.kills += 1
@@ -292,7 +292,7 @@ async def wait_for_rest(store: AccountStore) -> None:
         await asyncio.sleep(0.5)
 
 
-async def soak(url: str, requests: int, seed: int, folder: Path) -> SoakResult:
+async def soak(url: str, requests: int, seed: int, pause: float, folder: Path) -> SoakResult:
     upstream, result, random = SoakUpstream(seed), SoakResult(requests), Random(seed)
     loop, port = asyncio.get_running_loop(), free_port()
     server = await loop.create_server(upstream.connect, "127.0.0.1", port, backlog=1_000)
@@ -305,7 +305,7 @@ async def soak(url: str, requests: int, seed: int, folder: Path) -> SoakResult:
     await store.add_key(key, hash_secret(secret), [cap])
     replicas = [Replica(config) for _ in range(GATEWAYS)]
     await asyncio.gather(*(replica.start() for replica in replicas))
-    killing = asyncio.create_task(kill_repeatedly(replicas, random, result))
+    killing = asyncio.create_task(kill_repeatedly(replicas, random, result, pause))
     try:
         sending = asyncio.create_task(send_requests(replicas, secret, result))
         await asyncio.wait({sending, killing}, return_when=asyncio.FIRST_COMPLETED)
@@ -343,10 +343,13 @@ def main() -> None:
     parser.add_argument("--store", choices=("sqlite", "postgres", "valkey"), default="sqlite")
     parser.add_argument("--requests", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
+    parser.add_argument(
+        "--pause", type=float, default=5.0, metavar="S", help="seconds between two kills"
+    )
     given = parser.parse_args()
     started = time.monotonic()
     with TemporaryDirectory() as name, start_store(given.store, Path(name)) as url:
-        result = uvloop.run(soak(url, given.requests, given.seed, Path(name)))
+        result = uvloop.run(soak(url, given.requests, given.seed, given.pause, Path(name)))
     took = time.monotonic() - started
     print(f"{given.requests:,} requests on {given.store}, {result.kills} kills in {took:,.0f} s")
     print("responses:", ", ".join(f"{s}: {n:,}" for s, n in sorted(result.answers.items())))

@@ -123,7 +123,8 @@ class ShellCompleter(Completer):
             yield Completion(
                 quote_path(path, quote),
                 start_position=-len(raw),
-                display=[(self._find_style(path), _base_name(path))],
+                display=_base_name(path),
+                style=self._find_style(path),
             )
 
     def _find_style(self, path: str) -> str:
