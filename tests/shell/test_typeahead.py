@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from brim.shell.terminal.typeahead import Typeahead, text_from_keys
+from brim.shell.terminal.typeahead import Typeahead, remove_echo, text_from_keys
 from brim.testing import ScriptedServer, TextReply
-from tests.support.shell.driver import Home, Typist, home
+from tests.support.shell.driver import Home, Typist, home, last_words
 from tests.support.shell.replies import COMMAND, DESTRUCTIVE, asks
 from tests.support.terminal import Start, start_terminal
 
@@ -143,6 +143,26 @@ def test_lines_typed_while_commands_run_are_executed_in_order(home: Home, term: 
 def _busy_line(chance: random.Random, number: int) -> str:
     log = f"echo {number} >> log"
     return chance.choice((log, f"sleep 0.{chance.randint(0, 2)}; {log}", ":wrod", f"{log}; seq 40"))
+
+
+def test_lines_typed_early_are_not_in_the_output_that_is_sent(home: Home) -> None:
+    with ScriptedServer("Aye.") as provider:
+        home.configure(provider)
+        with home.shell() as shell:
+            shell.terminal.type("echo one; sleep 1; echo two\r")
+            shell.wait(lambda: "\none\n" in shell.terminal.everything)
+            shell.terminal.type("echo three\r")
+            shell.at("$ echo three")
+            shell.do("what happened?")
+    sent = last_words(provider.requests[0].body)
+    assert sent.count("echo three") == 1
+    assert "\none\ntwo\n" in sent
+
+
+def test_lines_of_the_program_itself_stay() -> None:
+    assert remove_echo("yes\nready\nyes\n", b"ye\x7fes\rno\r") == "ready\nyes\n"
+    assert remove_echo("50 %make\n100 %\n", b"make\r") == "50 %make\n100 %\n"
+    assert remove_echo("a\n\nb\n", b"\r") == "a\n\nb\n"
 
 
 def test_lines_typed_before_ctrl_c_are_not_run(home: Home) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import Final
 
@@ -11,6 +12,7 @@ from brim.errors import StoreError
 from brim.session.session import OUTPUT_SHARE
 from brim.shell.sandbox import Sandbox
 from brim.shell.state import Shell
+from brim.shell.terminal.typeahead import remove_echo
 from brim.shell.terminal.user_shell import CommandResult
 
 NO_OUTPUT: Final = "(no output)"
@@ -29,7 +31,9 @@ def run(
     name = shell.conversation.name
     shell.terminal.spill = shell.storage.conversations.outputs_folder(name)
     result = _run_recorded(shell, command, sandbox)
-    shell.screen.typeahead.add(shell.terminal.typed)
+    typed = shell.terminal.typed
+    shell.screen.typeahead.add(typed)
+    result = replace(result, output=remove_echo(result.output, typed))
     if result.has_ended:
         shell.screen.notice(
             f"your shell ended with exit code {result.ended_with}; a new one was started without "

@@ -103,6 +103,15 @@ def text_from_keys(keys: str) -> str:
     return text
 
 
+def remove_echo(output: str, keys: bytes) -> str:
+    """Return the output of a command without the echoed lines of keys that no program has read."""
+    lines = output.split("\n")
+    for line in text_from_keys(keys.decode(errors="ignore")).split("\n"):
+        if line and line in lines:
+            lines.remove(line)
+    return "\n".join(lines)
+
+
 def _without_echo(attributes: Attributes) -> Attributes:
     *modes, characters = attributes
     assert isinstance(modes[3], int)
