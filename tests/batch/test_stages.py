@@ -93,6 +93,14 @@ def test_an_empty_batch_stays_empty(batch: Any) -> None:
     assert len(fitted["brim_error"] if fitted else []) == 0
 
 
+def test_a_row_that_is_no_conversation_gets_all_columns() -> None:
+    rows: list[Any] = ["text"]
+    (row,) = Fitter(shape="messages", **WINDOW)(rows)
+    assert row.keys() == EXPECTED[0].keys() - {"id"}
+    assert (row["messages"], row["brim_tokens"]) == ("text", 0)
+    assert "not a list of messages" in row["brim_error"]
+
+
 def test_stages_can_be_sent_to_workers() -> None:
     for stage in (Fitter(shape="messages", **WINDOW), Counter(model="gpt-4o")):
         assert pickle.loads(pickle.dumps(stage))(ROWS) == stage(ROWS)

@@ -157,7 +157,9 @@ class Stage(ABC):
         """Return the row of a result with its columns; a list has none unless there is an error."""
         row = result.row
         if not isinstance(row, Mapping):
-            return {"messages": row, ERROR: result.message} if result.error else row
+            if result.error is None:
+                return row
+            row = {"messages": row}
         numbers = zip(self.columns, result.numbers, strict=True)
         return {**row, **dict(numbers), ERROR: result.message}
 
