@@ -1,35 +1,43 @@
-"""Fit a Parquet file with one engine and write Parquet: the engine's side of `benchmarks.scale`."""
+"""Fit a Parquet file with one engine and write Parquet: the engine's side of `benchmarks.scale`.
+
+It prints the seconds that the engine needed once it had started.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 
-def run(engine: str, source: str, target: str, options: dict[str, Any]) -> None:
+def run(engine: str, source: str, target: str, processes: int, options: dict[str, Any]) -> float:
+    """Return the seconds without the start of the engine, if it has a start of its own."""
     fit = import_module(f"brim.integrations.{engine}").fit
     Path(target).mkdir(parents=True)
     file = f"{target}/rows.parquet"
+    start = time.perf_counter()
     if engine == "ray":
         import ray
 
-        ray.init(include_dashboard=False, log_to_driver=False)
+        ray.init(num_cpus=processes, include_dashboard=False, log_to_driver=False)
+        start = time.perf_counter()
         fit(ray.data.read_parquet(source), **options).write_parquet(target)
     elif engine == "spark":
         from pyspark.sql import SparkSession
 
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        local = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        frame = local.getOrCreate().read.parquet(source)
+        local = SparkSession.builder.master(f"local[{processes}]")
+        session = local.config("spark.ui.enabled", "false").getOrCreate()
+        frame = session.read.parquet(source)
         fit(frame, **options).write.mode("overwrite").parquet(target)
     elif engine == "datasets":
         from datasets import load_dataset
 
         dataset = load_dataset("parquet", data_files=source, split="train", cache_dir=target)
-        fit(dataset, num_proc=2, **options).to_parquet(file)
+        fit(dataset, num_proc=processes, **options).to_parquet(file)
     elif engine == "polars":
         import polars
 
@@ -38,8 +46,10 @@ def run(engine: str, source: str, target: str, options: dict[str, Any]) -> None:
         import daft
 
         fit(daft.read_parquet(source), **options).write_parquet(target)
+    return time.perf_counter() - start
 
 
 if __name__ == "__main__":
-    name, given, written, window, reply = sys.argv[1:]
-    run(name, given, written, {"model": "gpt-4o", "window": int(window), "reply": int(reply)})
+    name, given, written, *numbers = sys.argv[1:]
+    jobs, window, reply = map(int, numbers)
+    print(run(name, given, written, jobs, {"model": "gpt-4o", "window": window, "reply": reply}))
