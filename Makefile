@@ -4,7 +4,7 @@
 # make demo           show a conversation that continues long after the context window is full
 # make test           run every test that needs only Python
 # make test-fast      run the tests that start no process, socket or terminal
-# make test-services  run the tests that need Debian's chromium, fish, haproxy, nginx and zsh
+# make test-services  run the tests that need Debian's bubblewrap, chromium, fish, haproxy, nginx and zsh
 # make test-integrations  run the tests with Ray, Spark, datasets, Polars, Daft and S3, each in its own .venv-NAME
 # make test-frameworks  run those with LangChain and the other agent frameworks (a part of test-integrations, 5 GB;
 #                     FRAMEWORKS="langchain crewai" for some)
@@ -47,6 +47,7 @@ test-fast: $(VENV)/.test
 test-services: $(VENV)/.test
 	@$(PY) -m pytest -q -n auto --dist loadfile tests/services
 	@TEST_SHELLS=/bin/zsh $(PY) -m pytest -q -n auto tests/shell/test_terminal.py -k zsh
+	@$(PY) -m pytest -q -n auto tests/shell/test_sandbox.py -k bubblewrap
 
 # Each engine has its own environment, because they need different versions of the same packages.
 ENGINES := ray spark datasets polars daft s3

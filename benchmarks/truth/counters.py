@@ -146,6 +146,7 @@ class Ways:
         tokens = await texts.count({**body, "model": self.model})
         if isinstance(tokens, TextCount):
             self._add(TEXTS, tokens, truth, tokens.margin)
+            texts.record_report({**body, "model": self.model}, truth)
         exact = brim.count(body, model=self.model, template=self.template)
         self._add_exact(TEMPLATE, exact if exact.exact else None, truth)
         for name, model in ((OWN, self.model), (FALLBACK, "my-local-model")):

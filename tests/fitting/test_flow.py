@@ -274,6 +274,17 @@ def test_far_from_the_limit_the_server_counts_only_with_always() -> None:
     assert Driven(chat, by_gpt, "off").counts == []
 
 
+def test_new_text_that_fits_by_a_small_margin_is_sent_without_a_server_that_counts() -> None:
+    chat = Session(UNKNOWN, window=1_000, reply=1)
+    chat.append({"role": "user", "content": "word " * 690})
+    chat.request()
+    chat.receive(answer(700))
+    chat.append({"role": "user", "content": "word " * 235})
+    assert not chat.request().plan.is_trimmed
+    chat.append({"role": "user", "content": "word " * 30})
+    assert chat.request().plan.is_trimmed
+
+
 def test_an_exact_count_is_confirmed_only_with_always() -> None:
     chat = Session("gpt-4o", window=2_001, reply=1)
     for turn in history("u400 a400 u400"):

@@ -13,12 +13,14 @@ import pytest
 from brim.gateway.accounts.keys import KeyRules
 from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import (
+    PRICE,
     bearer_headers,
     create_secret,
     run_in_store,
     say_hi,
 )
 from tests.support.gateway.process import Running, config_of, run_gateway
+from tests.support.gateway.requests import wait_until
 
 CHANGES = [
     ("POST", "/brim/keys", {"name": "x"}),
@@ -31,7 +33,7 @@ CHANGES = [
 @pytest.fixture
 def served(upstream: ScriptedServer) -> Iterator[Running]:
     create_secret("anna", "5/day", project="web")
-    with run_gateway(config_of(upstream.url)) as served:
+    with run_gateway(config_of(upstream.url, price=PRICE)) as served:
         yield served
 
 
@@ -157,6 +159,36 @@ def test_the_dashboard_at_its_public_name_can_change_keys(operator: httpx.Client
     behind_proxy = {"origin": "https://gateway.example.com", "sec-fetch-site": "same-origin"}
     answer = operator.patch("/brim/keys/anna", json={"note": "y"}, headers=behind_proxy)
     assert answer.status_code == 200
+
+
+def test_end_users_are_listed_with_what_they_spent_of_their_caps(
+    served: Running, operator: httpx.Client
+) -> None:
+    secret = operator.post("/brim/keys", json={"name": "chat"}).json()["key"]
+    body = {"scope": "users:chat", "caps": ["1/day", "10 requests/minute"]}
+    assert operator.put("/brim/caps", json=body).status_code == 200
+    for user in ("ann", "bob", "ann"):
+        assert say_hi(served, secret, user=user).status_code == 200
+    wait_until(lambda: sum(one["requests"] for one in read_users(operator)) == 3)
+    first, second = read_users(operator)
+    assert (first["user"], first["requests"], second["user"]) == ("ann", 2, "bob")
+    assert [(cap["cap"], cap["spent"]) for cap in first["caps"]] == [("$1/day", first["cost"])]
+    assert operator.get("/brim/keys/chat").json()["user_caps"] == ["$1/day", "10 requests/minute"]
+    assert operator.get("/brim/keys/chat/users?since=2100-01-01").json()["data"] == []
+    assert operator.get("/brim/keys/chat/users?since=x").status_code == 400
+    assert operator.get("/brim/keys/none/users").status_code == 404
+
+
+def read_users(operator: httpx.Client) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = operator.get("/brim/keys/chat/users").json()["data"]
+    return found
+
+
+def test_the_ledger_is_pruned(operator: httpx.Client) -> None:
+    assert operator.post("/brim/prune", json={"older_than": "90d"}).json()["rows"] == 0
+    assert read_audit_log(operator)[0]["action"] == "ledger.prune"
+    for text in ("1d", "x"):
+        assert operator.post("/brim/prune", json={"older_than": text}).status_code == 400
 
 
 # Idempotency-Key

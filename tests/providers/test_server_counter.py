@@ -569,6 +569,29 @@ def test_a_request_is_counted_by_its_texts_if_the_server_counts_only_texts(batch
     run_counter(count_letters(asked, batches=batches), script)
 
 
+def test_reports_show_the_structure_that_text_counts_cannot_show() -> None:
+    tools = [{"type": "function", "function": {"name": "look", "description": "Look it up."}}]
+    body = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "tools": tools}
+    longer = {**body, "messages": [*body["messages"], {"role": "user", "content": "hi"}]}
+    other = {**body, "messages": [{"role": "user", "content": "good morning"}]}
+
+    async def script(counter: ServerCounter, _: Scripted, __: Clock) -> None:
+        before = [await counter.count(each) for each in (longer, other)]
+        counted = await counter.count(body)
+        assert counted is not None
+        counter.record_report(body, 12)  # the template omits the tools
+        assert await counter.count(longer) == 12 + 2 + 4
+        again = await counter.count(other)
+        assert again == 12 + 7
+        assert isinstance(again, TextCount)
+        assert isinstance(before[1], TextCount)
+        assert again + again.margin == before[1] + before[1].margin, "it may print other tools"
+        counter.record_report(body, 1)  # not of the whole prompt
+        assert await counter.count(longer) == 12 + 2 + 4
+
+    run_counter(count_letters([]), script)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(FIELDS, inner, max_size=4),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import to_formatted_text
 
 from brim.shell.input.classify import Classification, KnownNames, classify
 from brim.shell.input.completer import ProgramNames, ShellCompleter, list_paths, quote_path, unquote
@@ -315,7 +316,9 @@ def test_files_have_the_colors_of_ls(folder: Path) -> None:
         classify=lambda line: classify(line, known), has_colors=True,
     )  # fmt: skip
     found = completer.get_completions(Document("ls "), CompleteEvent())
-    styles = {each.display_text: each.style for each in found}
+    # A style of the completion itself would be lost once a common prefix is inserted.
+    rest = [each.new_completion_from_position(0) for each in found]
+    styles = {each.display_text: to_formatted_text(each.display)[0][0] for each in rest}
     assert (styles["src/"], styles["run"], styles["notes.txt"]) == (
         "fg:ansiblue",
         "fg:ansigreen",

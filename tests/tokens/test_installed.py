@@ -94,6 +94,14 @@ def test_open_vocabularies_give_the_published_tokens(
     assert load_splintr(name).encode(text) == tokens
 
 
+@pytest.mark.parametrize(
+    ("model", "tokens"), [("gpt-oss-120b", 18), ("mistral-nemo", 19), ("kimi-k2", 23)]
+)
+def test_marks_count_as_at_the_server_that_splits_words_at_them(model: str, tokens: int) -> None:
+    text = "สะพานที่ซ่อมแล้วต้องรับน้ำหนัก"  # the numbers are llama.cpp's
+    assert counter_for(model).text(text) == tokens > tokenizer_for(model)[0].count(text)
+
+
 def test_a_decomposed_accent_is_not_counted_as_a_composed_one() -> None:
     # Qwen's own tokenizer composes it first, llama.cpp does not: the higher count is safe.
     assert tokenizer("qwen3").count("é") == 1

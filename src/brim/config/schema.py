@@ -234,6 +234,7 @@ class UpstreamConfig:
     fallback_by_error: Mapping[str, Names] = field(default_factory=_empty_mapping)
     cache_marks: bool = False
     stream_usage: bool = True
+    usage_path: str = ""
 
     @property
     def formats(self) -> tuple[FormatName, ...]:
@@ -249,6 +250,8 @@ class UpstreamConfig:
         if unknown:
             known = ", ".join(UPSTREAM_PROBLEMS)
             return f"has an unknown error in fallback_by_error: {unknown}; use {known}"
+        if self.usage_path and "{id}" not in self.usage_path:
+            return "has a usage_path without {id}"
         if self.api_version and self.auth != "azure":
             return 'has an api_version, which needs auth = "azure"'
         if self.key_env and self.auth == "google":
@@ -259,6 +262,16 @@ class UpstreamConfig:
         """Return the models to try after a problem, in this order."""
         default = self.fallback if problem in TEMPORARY_PROBLEMS else ()
         return self.fallback_by_error.get(problem, default)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportConfig:
+    """The log of finished requests as files for other programs."""
+
+    folder: str = ""
+    format: Literal["jsonl", "parquet"] = "jsonl"
+    megabytes: PositiveInt = 64
+    days: NonNegativeInt = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +343,7 @@ class GatewayConfig:
     keep_ledger_days: NonNegativeInt = 0
     store_unavailable: StoreUnavailable = "reject"
     lease_seconds: Seconds = 60.0
+    export: ExportConfig = ExportConfig()
     oidc: OidcConfig = field(default_factory=OidcConfig)
 
 

@@ -33,10 +33,15 @@ T = TypeVar("T")
 
 MAX_UNDERESTIMATE: Final = 0.25
 """By at most this share an estimate of new text is too low, regardless of calibration."""
+MAX_UNCOUNTED: Final = 0.12
+"""The same share without a server that counts: a needless trim costs more than a rare second try
+after a context-length error."""
 MAX_OVERESTIMATE: Final = 0.5
 """By at most this share an estimate is too high."""
 MIN_TOKENS_PER_BYTE: Final = 0.05
 """The fewest tokens that a byte of non-Latin text takes."""
+DENSITY_SPREAD: Final = 1.5
+"""By this factor other non-Latin text may be denser than the measured one."""
 TRIM_MARGIN: Final = 0.06
 """By this share the messages that a trim keeps may be denser than the measured ones."""
 TEMPLATE_SLACK: Final = 16
@@ -146,7 +151,8 @@ def plan_request(
     if held is not None and _is_known_too_long(planner, held):
         measurement = _extend_measurement(held, measurement, counter)
     elif held is not None:
-        bounds = estimate_bounds(held, planner, measurement, counter)
+        share = MAX_UNCOUNTED if count == "off" else MAX_UNDERESTIMATE
+        bounds = estimate_bounds(held, planner, measurement, counter, share)
         plan, count, measurement = yield from _try_held(held, bounds, build, count, measurement)
         if plan is not None:
             return apply_measurement(plan, measurement, counter)
@@ -242,10 +248,12 @@ def estimate_bounds(
     planner: Planner,
     measurement: Measurement | None = None,
     counter: Counter | None = None,
+    share: float = MAX_UNDERESTIMATE,
 ) -> tuple[float, float]:
     """Return the fewest and the most tokens that a plan can take.
 
-    `counter` counts the messages after the measured ones; by default it is the planner's.
+    `counter` counts the messages after the measured ones; by default it is the planner's. By
+    `share` at most, its estimate of them is too low.
     """
     if measurement is not None and measurement.rejected:
         return plan.tokens * measurement.ratio, plan.tokens * measurement.ratio
@@ -255,7 +263,7 @@ def estimate_bounds(
         return measurement.tokens, measurement.tokens
     counter = counter or planner.counter
     new = plan.history.messages[measurement.length : plan.length]
-    bounds = _Bounds.of(_count_since(plan, measurement, counter), new, counter)
+    bounds = _Bounds.of(_count_since(plan, measurement, counter), new, counter, share=share)
     return (
         measurement.tokens + bounds.least - TEMPLATE_SLACK,
         measurement.tokens + bounds.most + TEMPLATE_SLACK,
@@ -279,12 +287,17 @@ class _Bounds(NamedTuple):
 
     @classmethod
     def of(
-        cls, tokens: int, messages: Iterable[Message], counter: Counter, outside: int = 0
+        cls,
+        tokens: int,
+        messages: Iterable[Message],
+        counter: Counter,
+        outside: int = 0,
+        share: float = MAX_UNDERESTIMATE,
     ) -> _Bounds:
         """Return the bounds of an estimate; `outside` are non-Latin bytes outside the messages.
 
-        A byte of non-Latin text takes between a twentieth of a token and a whole one. An image
-        may take almost nothing if its provider's formula is unknown.
+        A byte of non-Latin text takes between a twentieth of a token and, until it was measured, a
+        whole one. An image may take almost nothing if its provider's formula is unknown.
         """
         messages = list(messages)
         bytes_ = outside + measure_non_latin(messages) if counter.density else 0
@@ -292,7 +305,8 @@ class _Bounds(NamedTuple):
         media = sum(_media_size(message, counter) for message in messages if message.media)
         return cls(
             max(0.0, latin - media) / (1 + MAX_OVERESTIMATE) + MIN_TOKENS_PER_BYTE * bytes_,
-            latin * (1 + max(counter.uncertainty, MAX_UNDERESTIMATE)) + bytes_,
+            latin * (1 + max(counter.uncertainty, share))
+            + bytes_ * min(1.0, DENSITY_SPREAD * counter.density),
         )
 
 

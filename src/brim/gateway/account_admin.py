@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -16,7 +17,16 @@ from starlette.responses import Response
 from brim.errors import BrimError, InputError
 from brim.gateway import bodies, headers
 from brim.gateway.accounts.audit import MAX_LISTED_CHANGES
-from brim.gateway.accounts.caps import ALL, Cap, key_scope, parse_caps, project_scope, scope_parts
+from brim.gateway.accounts.caps import (
+    ALL,
+    DAY_SECONDS,
+    Cap,
+    each_user_scope,
+    key_scope,
+    parse_caps,
+    project_scope,
+    scope_parts,
+)
 from brim.gateway.accounts.editor import AccountEditor
 from brim.gateway.accounts.keys import (
     NO_RULES,
@@ -27,16 +37,23 @@ from brim.gateway.accounts.keys import (
     create_key,
     create_secret,
     hash_secret,
+    parse_duration,
     parse_expiry,
     parse_overlap,
     unique_names,
 )
-from brim.gateway.accounts.store import AccountStore, CapUsage, read_cap_usage
+from brim.gateway.accounts.store import (
+    AccountStore,
+    CapUsage,
+    check_retention,
+    read_cap_usage,
+)
+from brim.gateway.end_users import read_end_users
 from brim.gateway.errors import GatewayError
 from brim.gateway.gateway import Gateway
 from brim.gateway.idempotency import IdempotentCalls
 from brim.gateway.responses import json_response, parse_number
-from brim.gateway.spending_views import cap_to_dict
+from brim.gateway.spending_views import MAX_ROWS, cap_to_dict
 
 View = Callable[[Request], Awaitable[Response]]
 Change = Callable[[AccountEditor, Mapping[str, Any], Request], Awaitable[Response]]
@@ -63,6 +80,8 @@ class AccountAdmin:
             ("PATCH", "/brim/keys/{name}", self._change(_edit_key)),
             ("POST", "/brim/keys/{name}/rotate", self._change(_rotate_key)),
             ("DELETE", "/brim/keys/{name}", self._change(_revoke_key)),
+            ("GET", "/brim/keys/{name}/users", self.users),
+            ("POST", "/brim/prune", self._change(_prune)),
             ("GET", "/brim/caps", self.caps),
             ("PUT", "/brim/caps", self._change(_set_caps)),
             ("GET", "/brim/audit", self.audit),
@@ -89,6 +108,18 @@ class AccountAdmin:
             raise _key_not_found(name)
         store = self._accounts.open_store()
         return await _key_response(store, await _find_key(store, name, is_active=False))
+
+    async def users(self, request: Request) -> Response:
+        """Return the end users of a key and what they spent, the highest cost first."""
+        name = request.path_params["name"]
+        if not self._accounts.requires_keys:
+            raise _key_not_found(name)
+        store, since = self._accounts.open_store(), _read_since(request)
+        key = await _find_key(store, name, is_active=False)
+        found = await read_end_users(store, key.id, since)
+        listed, omitted = found[:MAX_ROWS], max(0, len(found) - MAX_ROWS)
+        shown = {"object": "list", "since": since.isoformat(), "data": listed}
+        return json_response({**shown, "omitted": omitted})
 
     async def caps(self, _: Request) -> Response:
         """Return all caps with their use."""
@@ -214,7 +245,31 @@ async def _set_caps(editor: AccountEditor, body: Mapping[str, Any], _: Request) 
     return json_response({"object": "list", "data": listed})
 
 
+async def _prune(editor: AccountEditor, body: Mapping[str, Any], _: Request) -> Response:
+    """Delete old rows of the ledger; caps stay exact."""
+    _check_fields(body, ("older_than",))
+    text = _text(body, "older_than")
+    if (seconds := parse_duration(text)) is None:
+        raise _invalid_field("older_than", "a duration such as 90d or 52w")
+    days = check_retention(max(1, int(seconds // DAY_SECONDS)))
+    before = datetime.now(UTC).date() - timedelta(days=days)
+    rows = await editor.store.prune(before)
+    await editor.record("ledger.prune", "", {"before": before.isoformat(), "rows": rows})
+    return json_response({"object": "brim.prune", "before": before.isoformat(), "rows": rows})
+
+
 # Values in a body
+
+
+def _read_since(request: Request) -> date:
+    """Return the first day in a query; by default the first of this month."""
+    text = request.query_params.get("since")
+    if text is None:
+        return datetime.now(UTC).date().replace(day=1)
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise _invalid_field("since", "a day such as 2026-11-01") from None
 
 
 def _check_fields(body: Mapping[str, Any], known: Sequence[str] | Any) -> None:
@@ -289,19 +344,19 @@ def _read_caps(value: object) -> tuple[Cap, ...]:
 
 
 async def _parse_scope(store: AccountStore, text: str) -> str:
-    """Return the scope `key:NAME` (or its id), `project:NAME` or `all`."""
+    """Return the scope `key:NAME` (or its id), `users:NAME`, `project:NAME` or `all`."""
     kind, name = scope_parts(text)
     if text == ALL:
         return ALL
     if kind == "project":
         check_name("project", name)
         return project_scope(name)
-    if kind != "key":
-        raise _invalid_field("scope", "key:NAME, project:NAME or all")
+    if kind not in ("key", "users"):
+        raise _invalid_field("scope", "key:NAME, users:NAME, project:NAME or all")
     key = await _find_key(store, name)
     if key.is_operator:
         raise InputError(f"{name} is an operator key, which cannot send requests.")
-    return key_scope(key.id)
+    return key_scope(key.id) if kind == "key" else each_user_scope(key.id)
 
 
 def _is_active(key: ApiKey) -> bool:
@@ -347,4 +402,5 @@ def _key_to_dict(
         "revoked": key.revoked,
         **{name: getattr(key.rules, name) for name in RULES},
         "caps": [cap_to_dict(each, names) for each in usages if each.scope == scope],
+        "user_caps": [str(each.cap) for each in usages if each.scope == each_user_scope(key.id)],
     }

@@ -31,6 +31,7 @@ from brim.gateway.model_route import ModelRoute
 from brim.gateway.rate_headers import replace_rate_headers
 from brim.gateway.stream_monitor import StreamMonitor, extract_text
 from brim.gateway.trace_context import TRACEPARENT, TraceContext
+from brim.gateway.usage_lookup import LostReply
 from brim.models.pricing import Usage, cost
 from brim.providers.http_connection import Header
 from brim.wire.formats import EMBEDDINGS, GEMINI
@@ -48,6 +49,8 @@ class CompletionHandler(RequestHandler):
     _reply: UpstreamReply | None = None
     _monitor: StreamMonitor | None = None
     _billing: RequestBilling | None = None
+    _looked_up: tuple[ModelRoute, Mapping[str, Any]] | None = None
+    """The usage that the provider has recorded for a reply that did not arrive."""
     recall_hint = ""
     """What notes say about reading what was trimmed."""
 
@@ -61,14 +64,35 @@ class CompletionHandler(RequestHandler):
 
     def settle(self) -> Settlement | None:
         status: ChargeStatus = "nothing"
-        if self._reply is not None:
+        if self._looked_up is not None:
+            status = self._record_looked_up(*self._looked_up)
+        elif self._reply is not None:
             status = self._record_usage(self._reply)
         elif self._forwarder is not None and self._forwarder.exchange.in_flight is not None:
             # The client did not wait for the reply, but the upstream has the prompt.
             route, out = self._forwarder.exchange.in_flight
             self.record.is_usage_estimated = True
             self._record_cost(route, Usage(out.plan.size), {})
+            if self._forwarder.exchange.lost is not None:
+                status = "unknown"
         return None if self._billing is None else self._billing.settlement(status)
+
+    def find_lost_reply(self) -> LostReply | None:
+        """Return the reply whose usage did not arrive and can be looked up; None if none is."""
+        reply, monitor = self._reply, self._monitor
+        if reply is None:
+            return None if self._forwarder is None else self._forwarder.exchange.lost
+        if monitor is None or not self._is_partial:
+            return None
+        return LostReply.of(reply.route, reply.request, monitor.beginning)
+
+    async def look_up_usage(self, lost: LostReply) -> None:
+        """Ask the provider for the usage of a reply that did not arrive."""
+        assert self._forwarder is not None
+        headers = self._forwarder.exchange.query_headers(lost.route)
+        usage = await lost.look_up(headers)
+        if usage is not None and parse_usage({"usage": usage}) is not None:
+            self._looked_up = lost.route, usage
 
     @property
     def is_urgent(self) -> bool:
@@ -213,6 +237,12 @@ class CompletionHandler(RequestHandler):
             usage = counted or usage or Usage(out.plan.size)
         self._record_cost(route, usage, fields)
         return status
+
+    def _record_looked_up(self, route: ModelRoute, fields: Mapping[str, Any]) -> ChargeStatus:
+        usage = parse_usage({"usage": fields})
+        assert usage is not None
+        self._record_cost(route, usage, fields)
+        return "known"
 
     def _record_cost(self, route: ModelRoute, usage: Usage, fields: Mapping[str, Any]) -> None:
         record = self.record

@@ -23,6 +23,7 @@ from brim.gateway.records import RequestRecord
 from brim.gateway.retrieval import RETRIEVE_HINT
 from brim.gateway.stream_monitor import StreamOpening, classify_error
 from brim.gateway.trace_context import TRACEPARENT
+from brim.gateway.usage_lookup import LostReply
 from brim.providers.errors import is_template_rejection, redact_key
 from brim.providers.http_connection import Response, SendState
 from brim.providers.transport import MAX_ERROR_BYTES, Transport
@@ -100,8 +101,12 @@ class Exchange:
     """The first route of the requested model: the client's own key is meant for it."""
     in_flight: Fitted | None = None
     """A request that was sent and not answered yet; it costs even if the client is gone."""
+    lost: LostReply | None = None
+    """A response that had begun when the client disconnected, if its usage can be looked up."""
     _fitted: Fitted | None = None
     """The last request that was fitted."""
+    _opening: StreamOpening | None = None
+    """The stream that is held back."""
 
     @property
     def is_dry_run(self) -> bool:
@@ -149,7 +154,7 @@ class Exchange:
     ) -> UpstreamReply:
         """Send a request in the shape that its template accepts; return the first reply if none."""
         with rejected.closing_on_error():
-            adapted = await route.adapt_template(request.body, self._query_headers(route))
+            adapted = await route.adapt_template(request.body, self.query_headers(route))
             if adapted is None:
                 return rejected
             out = await self.fit(route, request, adapted)
@@ -176,14 +181,14 @@ class Exchange:
         self, route: ModelRoute, request: ClientRequest, rejected: RejectedRequest | None = None
     ) -> FittedRequest:
         """Return what goes to the upstream; `rejected` is what it reported of a first try."""
-        await route.prepare(self._query_headers)
+        await route.prepare(self.query_headers)
         fit = self._start_fit(route, request, rejected)
         try:
             step = await self._run(fit.step, is_large=len(request.raw) >= LARGE_BODY_BYTES)
             while isinstance(step, CountJob):
                 counter = route.upstream.api(request.format).counter
                 named = {**step.body, "model": route.name} if request.path else step.body
-                tokens = await counter.count(named, self._query_headers(route))
+                tokens = await counter.count(named, self.query_headers(route))
                 step = await self._run(fit.step, tokens, is_large=True)
         except ContextOverflowError as error:
             plan = get_overflow_plan(error)
@@ -238,7 +243,7 @@ class Exchange:
         self._record.upstream = route.upstream.name
         self._record.set_plan(out.plan, is_window_known=not route.is_guessed, is_whole=out.is_whole)
 
-    def _query_headers(self, route: ModelRoute) -> dict[str, str]:
+    def query_headers(self, route: ModelRoute) -> dict[str, str]:
         """Return the client's headers for a request that brim itself makes to an upstream."""
         own = route.upstream.api(self._format).headers
         return headers.build_query_headers(
@@ -261,14 +266,17 @@ class Exchange:
         path, raw = self._address(route, out)
         response: Response | None = None
         sending = SendState(None if self._billing is None else self._billing.mark_sent)
-        self.in_flight = route, out
+        self.in_flight, self._opening = (route, out), None
         try:
             response = await connection.open("POST", path, raw, sent, sending)
             reply = await self._read_beginning(route, out, response)
-        except BaseException:
+        except BaseException as error:
             if response is not None:
                 response.close()
-            self._abandon(sending)
+            if isinstance(error, asyncio.CancelledError) and self._opening is not None:
+                self.lost = LostReply.of(route, out, self._opening.held)
+            if self.lost is None:
+                self._abandon(sending)
             raise
         self.in_flight = None
         return reply
@@ -313,7 +321,8 @@ class Exchange:
             raw = redact_key(connection.endpoint, raw)
             return UpstreamReply(route, out, response, raw, overflow=overflow)
         if response.content_type == "text/event-stream":
-            opening = await _read_opening(connection, response)
+            opening = self._opening = StreamOpening(connection.endpoint)
+            await _read_opening(connection, response, opening)
             raw, overflow, overloaded = opening.held, opening.overflow, opening.is_overloaded
             return UpstreamReply(route, out, response, raw, None, True, overflow, overloaded)
         raw = await connection.read_all(response)
@@ -345,9 +354,8 @@ def reject_redirect(connection: Transport, response: Response) -> None:
         )
 
 
-async def _read_opening(connection: Transport, response: Response) -> StreamOpening:
+async def _read_opening(connection: Transport, response: Response, opening: StreamOpening) -> None:
     """Read a stream until a context-length error is ruled out, or for `MAX_HOLD_SECONDS`."""
-    opening = StreamOpening(connection.endpoint)
     clock = asyncio.get_running_loop().time
     try:
         async with asyncio.timeout(None) as bound:
@@ -362,4 +370,3 @@ async def _read_opening(connection: Transport, response: Response) -> StreamOpen
     except TimeoutError:
         if not bound.expired():
             raise
-    return opening

@@ -15,6 +15,7 @@ from brim.gateway import logs
 from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.reservations import Settlement
 from brim.gateway.auth import Authenticator
+from brim.gateway.export import RequestExport
 from brim.gateway.handler import RequestHandler, Services, WorkerPool
 from brim.gateway.history import RequestHistory
 from brim.gateway.limits import RequestLimits
@@ -23,6 +24,7 @@ from brim.gateway.records import RecentRequests
 from brim.gateway.reload import ConfigChange
 from brim.gateway.retrieval import DroppedMessages
 from brim.gateway.routes import ModelRoutes
+from brim.gateway.usage_lookup import LostReply
 
 if TYPE_CHECKING:
     from brim.gateway.telemetry import Telemetry
@@ -49,6 +51,7 @@ class Gateway:
         self.config = config
         self.records = RecentRequests(settings.keep_requests)
         self.history = RequestHistory(state_folder(environment), settings.history_days)
+        self._export = RequestExport(settings.export) if settings.export.folder else None
         self.running: set[RequestHandler] = set()
         self.is_stopping = False
         accounts = AccountService(settings, environment)
@@ -73,6 +76,8 @@ class Gateway:
         self._retiring: set[asyncio.Task[None]] = set()
         named = _configured_models(config)
         self.metrics = Metrics(named, self.services.routes, self.running, accounts)
+        self._lookups: dict[RequestHandler, asyncio.Task[None]] = {}
+        """Ended requests whose usage is looked up; their reservations stand until then."""
         self._unrecorded: list[RequestHandler] = []
         """Finished requests that are not recorded yet."""
         self._send_seconds = settings.send_seconds
@@ -113,7 +118,7 @@ class Gateway:
 
     async def _retire(self, old: Services) -> None:
         """Close the connections of old routes when the last request that uses them has ended."""
-        while any(handler.services is old for handler in self.running):
+        while any(handler.services is old for handler in (*self.running, *self._lookups)):
             await asyncio.sleep(RETIRE_SECONDS)
         await old.routes.close()
 
@@ -125,11 +130,26 @@ class Gateway:
             await handler.run()
         finally:
             self.running.discard(handler)
-            self._unrecorded.append(handler)
-            if handler.is_urgent or len(self._unrecorded) >= MAX_UNRECORDED:
-                self.record_finished()
-            elif len(self._unrecorded) == 1:
-                asyncio.get_running_loop().call_later(RECORD_DELAY, self.record_finished)
+            lost = handler.find_lost_reply()
+            if lost is None or self.is_stopping:
+                self._record_soon(handler)
+            else:
+                self._lookups[handler] = asyncio.create_task(self._look_up(handler, lost))
+
+    def _record_soon(self, handler: RequestHandler) -> None:
+        self._unrecorded.append(handler)
+        if handler.is_urgent or len(self._unrecorded) >= MAX_UNRECORDED:
+            self.record_finished()
+        elif len(self._unrecorded) == 1:
+            asyncio.get_running_loop().call_later(RECORD_DELAY, self.record_finished)
+
+    async def _look_up(self, handler: RequestHandler, lost: LostReply) -> None:
+        """Record a request when its provider has reported its usage, or does not."""
+        try:
+            await handler.look_up_usage(lost)
+        finally:
+            del self._lookups[handler]
+            self._record_soon(handler)
 
     def record_finished(self) -> None:
         """Record all finished requests. In batches, each takes a third of the time."""
@@ -146,6 +166,8 @@ class Gateway:
             self.records.summarize_plan(handler.record)
             self.metrics.add(handler.record)
             self.history.add(handler.record)
+            if self._export is not None:
+                self._export.add(handler.record)
             if self._telemetry is not None:
                 self._telemetry.add(handler.record)
             logs.log_request(handler.record)
@@ -162,7 +184,9 @@ class Gateway:
         """Cancel what still runs, settle it, and close all connections."""
         self.is_stopping = True
         tasks = [task for each in list(self.running) if (task := each.cancel()) is not None]
-        if tasks:
+        for lookup in self._lookups.values():
+            lookup.cancel()
+        if tasks := [*tasks, *self._lookups.values()]:
             await asyncio.wait(tasks, timeout=STOP_SECONDS)
         self.record_finished()
         if self._sweeping is not None:
@@ -171,6 +195,8 @@ class Gateway:
             await asyncio.wait(self._retiring, timeout=STOP_SECONDS)
         await self.services.accounts.stop()
         await self.history.flush()
+        if self._export is not None:
+            await self._export.flush(is_last=True)
         for route in self.services.routes:
             await route.save()
         await self.services.routes.close()
@@ -197,6 +223,8 @@ class Gateway:
             await self._telemetry.export()
         await self.services.accounts.sweep()
         await self.history.flush()
+        if self._export is not None:
+            await self._export.flush()
         for route in self.services.routes:
             await route.save()
 

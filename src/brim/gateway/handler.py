@@ -27,6 +27,7 @@ from brim.gateway.limits import ABORT_EXTENSION, ClientDisconnectedError, Reques
 from brim.gateway.records import RequestRecord
 from brim.gateway.retrieval import DroppedMessages
 from brim.gateway.routes import ModelRoutes
+from brim.gateway.usage_lookup import LostReply
 from brim.providers.http_connection import Header
 from brim.wire.formats import BodyFormat
 
@@ -118,6 +119,14 @@ class RequestHandler(ABC):
     def settle(self) -> Settlement | None:
         """Compute the actual cost of a finished request; None if nothing was reserved."""
         return None
+
+    def find_lost_reply(self) -> LostReply | None:
+        """Return the reply whose usage did not arrive and can be looked up; None if none is."""
+        return None
+
+    async def look_up_usage(self, lost: LostReply) -> None:
+        """Ask the provider for the usage of a reply that did not arrive."""
+        raise NotImplementedError
 
     @property
     def is_urgent(self) -> bool:

@@ -21,6 +21,7 @@ from brim.fitting.budget import MAX_DEFAULT_REPLY
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.fitter import BodyFitter
 from brim.fitting.flow import CountMode, Measurement, is_certain
+from brim.fitting.plan import TextCount
 from brim.fitting.policies import OFF, POLICIES, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
 from brim.fitting.profile import ModelProfile
@@ -238,6 +239,9 @@ class ModelRoute:
         if self._latest.window is not None and self._latest.window < accepted:
             self._calibrate(self._latest.with_window(None))
         self._set_profile(self.profile.with_accepted(accepted))
+        if isinstance(plan.server_tokens, TextCount):
+            counter = self.upstream.api(out.parsed.format).counter
+            counter.record_report({**out.body, "model": self.name}, tokens)
         if not plan.exact:
             self._record_overhead(out, tokens)
         if not feedback.is_informative(plan, planner.counter):

@@ -11,7 +11,7 @@ from brim.config import Config
 NEED_RESTART: Final = frozenset(
     (
         *("host", "port", "store", "require_keys", "lease_seconds", "keep_requests"),
-        *("history_days", "retrieve", "oidc"),
+        *("history_days", "retrieve", "export", "oidc"),
         *("alert_url", "alert_secret_env", "keep_ledger_days", "otlp_endpoint"),
         *("stop_seconds", "drain_seconds", "send_seconds"),
     )

@@ -99,7 +99,8 @@ async def _read_spending(store: AccountStore, ledger: SpendingCache, since: date
     keys, caps = await store.keys(), await store.caps()
     names = unique_names(keys)
     usages = await read_cap_usage(store, ledger.totals)
-    listed_caps = [cap_to_dict(usage, names) for usage in usages]
+    # Caps of each end user have no single use; they are listed with the end users of their key.
+    listed_caps = [cap_to_dict(each, names) for each in usages if not is_each_user(each.scope)]
     found: dict[str, list[dict[str, Any]]] = {
         "keys": [_key_to_dict(key, names[key.id], caps) for key in reversed(keys)],
         "caps": sorted(listed_caps, key=_fullness, reverse=True),
@@ -111,6 +112,10 @@ async def _read_spending(store: AccountStore, ledger: SpendingCache, since: date
     omitted = sum(max(0, len(listed) - MAX_ROWS) for listed in found.values())
     limited = {name: listed[:MAX_ROWS] for name, listed in found.items()}
     return {"has_accounts": True, **limited, "omitted": omitted}
+
+
+def is_each_user(scope: str) -> bool:
+    return scope_parts(scope)[0] == "users"
 
 
 def _key_to_dict(key: ApiKey, name: str, caps: Mapping[str, Iterable[Cap]]) -> dict[str, Any]:
@@ -131,7 +136,7 @@ def cap_to_dict(usage: CapUsage, names: Mapping[str, str]) -> dict[str, Any]:
     return {
         "scope": usage.scope,
         "kind": kind,
-        "name": names.get(id, id) if kind == "key" else id,
+        "name": names.get(id, id) if kind in ("key", "users") else id,
         "cap": str(cap),
         "unit": cap.unit,
         "period": cap.period,

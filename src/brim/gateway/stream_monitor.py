@@ -175,6 +175,11 @@ class StreamMonitor:
         return b"" if self._hides_usage and usages and _has_only_usage(event) else part
 
     @property
+    def beginning(self) -> bytes:
+        """The first bytes of the stream."""
+        return self._kept[0] if self._kept else b""
+
+    @property
     def is_ended(self) -> bool:
         """Whether the stream is complete."""
         return self._is_uncertain or _FINAL_EVENT.search(b"".join(self._latest)) is not None

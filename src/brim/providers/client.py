@@ -382,8 +382,9 @@ class AsyncClient:
     # Sending and receiving
 
     def _receive(self, session: Session, request: Request, answer: Any) -> Any:
-        plan = request.plan
-        return get_driver(session).receive(answer, lambda reply: self._finish(session, plan, reply))
+        return get_driver(session).receive(
+            answer, lambda reply: self._finish(session, request, reply)
+        )
 
     async def _open_stream(
         self, request: Request, payment: _Payment
@@ -408,10 +409,13 @@ class AsyncClient:
 
         return iterate()
 
-    def _finish(self, session: Session, plan: Plan, reply: Reply) -> None:
+    def _finish(self, session: Session, request: Request, reply: Reply) -> None:
         self._save(session)
         if reply.usage is None:
             return
+        plan = request.plan
+        if isinstance(plan.server_tokens, TextCount):
+            self.counter.record_report(request, reply.usage.input)
         window = get_driver(session).profile.server_window
         warning = detect_truncation(self._kind, window, plan.size, reply.usage.input)
         if warning and session not in self._warned:

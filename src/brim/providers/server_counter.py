@@ -11,7 +11,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
@@ -27,7 +27,7 @@ from brim.providers import errors
 from brim.providers.count_methods import UNCOUNTED_FIELDS, CountMethod, CountSubject
 from brim.providers.endpoint import Endpoint
 from brim.providers.hosted_counts import find_methods
-from brim.providers.text_count import TextRequest
+from brim.providers.text_count import StructureReports, TextRequest
 from brim.providers.transport import Transport, encode_body
 from brim.wire.formats import FORMATS
 
@@ -74,6 +74,8 @@ class CountState:
     paused_until: float = 0.0
     rejects_batches: bool = False
     """Whether the server counts only one text at a time."""
+    structure: StructureReports = field(default_factory=StructureReports)
+    """What replies have shown about requests that were counted by their texts."""
 
     @property
     def support(self) -> CountSupport:
@@ -222,7 +224,24 @@ class ServerCounter:
         except InputError:
             return None
         counts = await self._count_texts(model, request.texts, headers)
-        return None if counts is None else request.count(counts)
+        if counts is None:
+            return None
+        return self._state(model, "text").structure.correct(request, request.count(counts))
+
+    def record_report(self, body: Mapping[str, Any], tokens: int) -> None:
+        """Record the reported size of a request; it improves counts by texts alone."""
+        model = body.get("model")
+        name = model if isinstance(model, str) else ""
+        if self.support(name, text=True).state != "yes" or self.support(name).state != "no":
+            return
+        request = TextRequest(body, FORMATS[self.transport.endpoint.format], name)
+        counts = {
+            text: self._counts.get(_text_request(name, text).digest()) for text in request.texts
+        }
+        known = {text: count for text, count in counts.items() if count is not None}
+        if len(known) == len(counts):
+            structure = self._state(name, "text").structure
+            structure.record(request, request.count(known), tokens)
 
     async def _count_texts(
         self, model: str, texts: Sequence[str], headers: Mapping[str, str] | None

@@ -52,6 +52,8 @@ class Family:
     """A registered tokenizer that replaces the vocabulary."""
     specials: tuple[str, ...] = ()
     """Special tokens of the template that the vocabulary does not know."""
+    splits_marks: bool = False
+    """Whether llama.cpp splits words at combining marks, where the model's own pattern does not."""
     bos: bool = False
     """Whether servers put a first token before the prompt that the template does not print."""
     ratio: float = 1.0

@@ -24,6 +24,7 @@ MAX_COUNTERS = 1_000
 
 BUILT_IN = (
     vocabularies.VocabularyTokenizer,
+    vocabularies.MarkSplitTokenizer,
     vocabularies.ScaledTokenizer,
     vocabularies.HeuristicTokenizer,
 )
@@ -176,6 +177,9 @@ def _make_counter(family: Family, model: str | None, given: Tokenizer | str | No
     else:
         _check_tokenizer(given)
         chosen, own = given, True
+    if own and family.splits_marks and isinstance(chosen, vocabularies.VocabularyTokenizer):
+        split = vocabularies.MarkSplitTokenizer(chosen)
+        chosen = _named.setdefault(split.name, split)
     name, table = _find_cache(chosen)
     uncertainty = 0.0 if own else family.uncertainty
     if isinstance(chosen, vocabularies.HeuristicTokenizer):

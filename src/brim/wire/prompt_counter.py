@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
-from unicodedata import category
 
 from brim.tokens import Tokenizer
 from brim.tokens.tokenizer_registry import PromptVocabulary, find_prompt_vocabulary
-from brim.tokens.vocabularies import SPLITS_MARKS, VocabularyTokenizer
+from brim.tokens.vocabularies import SPLITS_MARKS, VocabularyTokenizer, find_marks
 from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
 from brim.wire.template_rules import Raw
 from brim.wire.template_source import is_template, read_specials, read_template
@@ -46,7 +45,7 @@ class PromptCounter:
             return None
         options = {**(body.get("chat_template_kwargs") or {}), "bos_token": _BOS, "eos_token": _EOS}
         prompt = self._render(flat, body.get("tools") or (), options)
-        if prompt is None or (self._splits_marks and _has_marks(prompt)):
+        if prompt is None or (self._splits_marks and find_marks(prompt)):
             return None
         parts = self._specials.split(prompt)
         return self._bos + len(parts) - 1 + sum(map(self._count, filter(None, parts)))
@@ -61,10 +60,6 @@ class PromptCounter:
             with suppress(TemplateRejectionError):
                 prompts.append(self._renderer.render(given, tools, **options))
         return min(prompts, key=lambda prompt: prompt.count("None"), default=None)
-
-
-def _has_marks(text: str) -> bool:
-    return not text.isascii() and any(category(each).startswith("M") for each in set(text))
 
 
 def _fill_content(message: Raw) -> Raw:

@@ -189,6 +189,25 @@ def _count_output(fields: Part, name: str) -> int | None:
 # Cost
 
 
+def read_looked_up_usage(payload: object) -> Part | None:
+    """Return the usage fields in a provider's record of a response; None if there are none yet.
+
+    OpenRouter's records have fields of their own; other providers return the response again.
+    """
+    if not isinstance(payload, Mapping):
+        return None
+    record = get_mapping(payload, "data")
+    if "native_tokens_prompt" in record:
+        return {
+            "prompt_tokens": record["native_tokens_prompt"],
+            "completion_tokens": record.get("native_tokens_completion") or 0,
+            "prompt_tokens_details": {"cached_tokens": record.get("native_tokens_cached") or 0},
+            "cost": record.get("total_cost"),
+        }
+    usage = payload.get("usage")
+    return usage if isinstance(usage, Mapping) else None
+
+
 def parse_reported_cost(payload: Part) -> Decimal | None:
     """Return the cost in dollars that OpenRouter and Perplexity report; None if there is none.
 

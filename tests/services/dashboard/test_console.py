@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from brim.gateway.records import RequestRecord
 from brim.models.pricing import Usage
 from brim.testing import ScriptedServer
-from tests.support.gateway.accounts import bearer_headers, create_secret
+from tests.support.gateway.accounts import bearer_headers, create_secret, say_hi
 from tests.support.gateway.process import Running, run_gateway
 from tests.support.gateway.requests import CHAT, ask
 from tests.support.services.browser import OpenTab, config, rows, run_in_thread, sign_in
@@ -103,28 +103,36 @@ def test_the_history_is_searched_beyond_the_live_list(visit: OpenTab, served: Ru
 
 def test_keys_are_managed_with_a_confirmation(visit: OpenTab, served: Running) -> None:
     boss = run_in_thread(create_secret, "boss", is_operator=True)
-    page = visit(served, "#keys").page
+    page = visit(served, "#keys", bypass_csp=True).page
     sign_in(page, boss)
     page.get_by_role("button", name="Add key").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("alice")
-    dialog.get_by_label("Caps").fill("5/day; 2M tokens/year")
+    dialog.get_by_label("Caps", exact=True).fill("5/day; 2M tokens/year")
     dialog.get_by_role("button", name="Create key").click()
     expect(dialog.get_by_role("alert")).to_contain_text("Invalid cap")
-    dialog.get_by_label("Caps").fill("5/day; 2,000,000 tokens/month")
+    dialog.get_by_label("Caps", exact=True).fill("5/day; 2,000,000 tokens/month")
     dialog.get_by_role("button", name="Create key").click()
-    secret = dialog.get_by_label("Key").input_value()
+    secret = dialog.get_by_label("Key", exact=True).input_value()
     dialog.get_by_role("button", name="Done").click()
-    expect(dialog).to_have_count(0)
+    expect(page.locator("input.secret")).to_have_count(0)
     assert secret not in page.content()
     answer = run_in_thread(ask, served, CHAT, "hi", headers=bearer_headers(secret), model="gpt-4o")
     assert answer.status_code == 200
     row = page.locator("#key-list tr").filter(has_text="alice")
     expect(row).to_contain_text("2,000,000 tokens/month")
     page.get_by_role("button", name="Edit alice").click()
-    dialog.get_by_label("Caps").fill("9/week")
+    dialog.get_by_label("Caps", exact=True).fill("9/week")
+    dialog.get_by_label("Caps of each end user").fill("1/day; 10 requests/minute")
+    dialog.get_by_label("Labels").fill("team=search")
     dialog.get_by_role("button", name="Save").click()
     expect(row).to_contain_text("$9/week")
+    expect(row).to_contain_text("team=search")
+    run_in_thread(say_hi, served, secret, user="ann")
+    page.get_by_role("button", name="Users alice").click()
+    expect(dialog.locator("tbody tr").filter(has_text="ann")).to_contain_text("$1/day")
+    assert _find_violations(page, "users") == []
+    dialog.get_by_role("button", name="Done").click()
     page.get_by_role("button", name="Revoke alice").click()
     expect(dialog).to_contain_text("cannot be undone")
     dialog.get_by_role("button", name="Cancel").click()
@@ -133,7 +141,7 @@ def test_keys_are_managed_with_a_confirmation(visit: OpenTab, served: Running) -
     dialog.get_by_role("button", name="Revoke key").click()
     expect(row).to_have_count(0)
     _open_view(page, "changes")
-    expect(page.locator("#change-list tbody tr")).to_have_count(3)
+    expect(page.locator("#change-list tbody tr")).to_have_count(5)
     expect(page.locator("#change-list")).to_contain_text("→ $9/week")
 
 

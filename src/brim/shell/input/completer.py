@@ -123,8 +123,7 @@ class ShellCompleter(Completer):
             yield Completion(
                 quote_path(path, quote),
                 start_position=-len(raw),
-                display=_base_name(path),
-                style=self._find_style(path),
+                display=[(self._find_style(path), _base_name(path))],
             )
 
     def _find_style(self, path: str) -> str:

@@ -1,8 +1,8 @@
 // Keys and caps: create, change, rotate and revoke them, each with a confirmation.
 
 import { clear, el, empty, named, redraw, table, the } from "./dom.js";
-import { key as signedIn, now, send } from "./api.js";
-import { UNKNOWN, atDay, percent } from "./format.js";
+import { get, key as signedIn, now, send } from "./api.js";
+import { UNKNOWN, atDay, cents, number, percent } from "./format.js";
 
 export const path = () => `brim/keys${the("all-keys").checked ? "?all=true" : ""}`;
 
@@ -52,7 +52,7 @@ function actions(row) {
   if (row.revoked !== null) return UNKNOWN;
   const button = (label, work) =>
     el("button.small", { type: "button", "aria-label": `${label} ${row.name}`, onclick: () => work(row) }, label);
-  return [button("Edit", edit), button("Rotate", rotate), button("Revoke", revoke)];
+  return [!row.operator && button("Users", users), button("Edit", edit), button("Rotate", rotate), button("Revoke", revoke)];
 }
 
 const noKeys = () =>
@@ -112,16 +112,18 @@ const list = (text) => text.split(/[\n,;]+/).map((each) => each.trim()).filter(B
 const capList = (text) => text.split(";").map((each) => each.trim()).filter(Boolean);
 
 const CAP_HINT = "5/day, 20/week, 100/month, 2M tokens/day, or 250 for all time; several separated by semicolons.";
-const RULES = (row = { caps: [], models: [], note: "", expires: null }) => [
+const RULES = (row = { caps: [], user_caps: [], models: [], labels: [], note: "", expires: null }) => [
   { name: "caps", label: "Caps", value: row.caps.map(({ cap }) => cap).join("; "), hint: CAP_HINT },
+  { name: "user_caps", label: "Caps of each end user", value: row.user_caps.join("; "), hint: "End users are named by the requests, or by tokens of the sign-in provider." },
   { name: "models", label: "Models", value: row.models.join(", "), hint: "Names or patterns such as gpt-4o*; empty for all models." },
   { name: "expires", label: "Expires", value: row.expires === null ? "never" : "", hint: row.expires === null ? "30d, 12h, 2w, a last day such as 2026-12-31, or never." : `Now ${atDay(row.expires)}. Empty keeps that; 30d, 12h, a last day, or never.` },
+  { name: "labels", label: "Labels", value: row.labels.join(", "), hint: "team=search, tier=1" },
   { name: "note", label: "Note", value: row.note },
 ];
 
 /** What the fields say, as the gateway reads it. */
-function rules({ caps, models, expires, note }, { isOperator } = {}) {
-  const found = { models: list(models), note };
+function rules({ caps, models, expires, note, labels }, { isOperator } = {}) {
+  const found = { models: list(models), note, labels: list(labels) };
   if (!isOperator) found.caps = capList(caps);
   if (expires) found.expires = expires;
   return found;
@@ -142,7 +144,9 @@ export function add() {
       const body = { name: values.name.trim(), ...rules(values, { isOperator }) };
       if (isOperator) body.operator = true;
       else if (values.project.trim()) body.project = values.project.trim();
-      return secret(await send("POST", "brim/keys", body), "This is the key. It is not shown again.");
+      const made = await send("POST", "brim/keys", body);
+      if (values.user_caps && !isOperator) await setUserCaps(made, values.user_caps);
+      return secret(made, "This is the key. It is not shown again.");
     },
   });
 }
@@ -157,12 +161,53 @@ function edit(row) {
   ask({
     title: `Edit ${row.name}`,
     words: row.operator && "An operator key has no caps.",
-    fields: RULES(row).filter(({ name }) => !row.operator || name !== "caps"),
+    fields: RULES(row).filter(({ name }) => !row.operator || !name.endsWith("caps")),
     action: "Save",
     submit: async (values) => {
       await send("PATCH", `brim/keys/${row.id}`, rules(values, { isOperator: row.operator }));
+      const isChanged = !row.operator && values.user_caps !== row.user_caps.join("; ");
+      if (isChanged) await setUserCaps(row, values.user_caps);
     },
   });
+}
+
+const setUserCaps = ({ id }, text) => send("PUT", "brim/caps", { scope: `users:${id}`, caps: capList(text) });
+
+const USERS = [
+  { title: "End user", kind: "wide-name", cell: ({ user }) => (user ? named(user) : "not named") },
+  { title: "Requests", kind: "num", cell: ({ requests }) => requests.toLocaleString("en") },
+  { title: "Tokens", kind: "num", cell: ({ tokens }) => tokens.toLocaleString("en") },
+  { title: "Cost", kind: "num", cell: ({ cost }) => cents(cost) },
+  {
+    title: "Caps",
+    kind: "words",
+    cell: ({ caps }) => (caps.length ? el("ul.caps", caps.map((cap) => el("li", `${cap.cap} `, el("span.detail", `${percent(cap.spent, cap.limit)} used`)))) : "none"),
+  },
+];
+
+/** Show the end users of a key, and how much of their caps they have used. */
+async function users(row) {
+  const dialog = the("form-dialog");
+  let found = { data: [], omitted: 0 };
+  let words = "There are no requests this month.";
+  try {
+    found = await get(`brim/keys/${row.id}/users`);
+    if (found.data.length) words = `Since ${found.since}, the highest cost first.`;
+  } catch (problem) {
+    words = problem.message;
+  }
+  clear(dialog);
+  dialog.append(
+    el(
+      "div.card",
+      el("h2", { id: "form-title" }, `End users of ${row.name}`),
+      el("p", words),
+      found.data.length ? table("End users", USERS, found.data, "users") : null,
+      found.omitted > 0 ? el("p.hint", `${number(found.omitted, "end user")} more are not shown.`) : null,
+      el("div.buttons", el("button.primary", { type: "button", onclick: () => dialog.close() }, "Done")),
+    ),
+  );
+  dialog.showModal();
 }
 
 function rotate(row) {
