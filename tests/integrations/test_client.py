@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 import brim
-from brim.testing import ErrorReply, ScriptedServer
+from brim.testing import ErrorReply, ScriptedServer, TextReply, ToolCallReply
 from tests.support.pages import run_page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -398,3 +398,62 @@ def test_the_page_of_the_documentation_runs(
     names = run_page("clients", server, monkeypatch)
     with names["client"]:  # type: ignore[attr-defined]
         assert len(names["messages"]) == 2  # type: ignore[arg-type]
+
+
+# The tool `recall`
+
+FACT = "My locker at the station in Lisbon has the number 4711."
+RECALL = TextReply("Let me see. ", [ToolCallReply("recall", {"query": "locker number"})])
+CLIENTS = [openai.OpenAI, openai.AsyncOpenAI, anthropic.Anthropic, anthropic.AsyncAnthropic]
+
+
+def talk() -> list[Any]:
+    """A fact in the middle of remarks: there `steady` drops it."""
+    messages = chat()
+    messages[12]["content"] = FACT
+    return [*messages, {"role": "user", "content": "Which locker was it?"}]
+
+
+async def ask(client: Any, *, streams: bool) -> str:
+    """Return the reply of a client of either SDK."""
+    is_openai = hasattr(client, "chat")
+    create = client.chat.completions.create if is_openai else client.messages.create
+    given = {"model": MODEL if is_openai else CLAUDE, "messages": talk(), "max_tokens": 100}
+    answer = create(**given, stream=streams)
+    answer = await answer if isinstance(answer, Awaitable) else answer
+    if not streams:
+        assert FACT not in str(answer)
+        return str(answer.choices[0].message.content if is_openai else answer.content[0].text)
+    events = [event async for event in answer] if hasattr(answer, "__aiter__") else [*answer]
+    if is_openai:
+        assert not any(event.choices[0].delta.tool_calls for event in events)
+        return "".join(event.choices[0].delta.content or "" for event in events)
+    assert [event.type for event in events].count("message_stop") == 1
+    return "".join(getattr(getattr(event, "delta", None), "text", "") for event in events)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_the_model_recalls_what_was_trimmed(kind: Callable[..., Any], streams: bool) -> None:
+    with ScriptedServer([RECALL, "It is 4711."], window=4_096) as server:
+        client = brim.wrap(create_client(kind, server), window=4_096, recall=True)
+        text = await ask(client, streams=streams)
+        if isinstance(closing := client.close(), Awaitable):
+            await closing
+    assert text == ("Let me see. It is 4711." if streams else "It is 4711.")
+    first, second = server.requests
+    assert "call recall to read them" in str(first.body)
+    assert FACT not in str(first.body)
+    assert FACT in str(second.body)
+
+
+async def test_calls_of_other_tools_are_left_to_the_caller() -> None:
+    calls = TextReply("", [ToolCallReply("recall", {"query": "locker"}), ToolCallReply("run")])
+    tool: Any = {"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}
+    with ScriptedServer(calls, window=4_096) as server:
+        client = brim.wrap(create_client(openai.OpenAI, server), window=4_096, recall=True)
+        completions = client.chat.completions
+        answer = completions.create(model=MODEL, messages=talk(), tools=[tool])
+    calls_made = [call.to_dict()["function"] for call in answer.choices[0].message.tool_calls or ()]
+    assert calls_made == [{"name": "run", "arguments": "{}"}]
+    assert len(server.requests) == 1

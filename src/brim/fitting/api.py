@@ -72,6 +72,8 @@ class FitOptions(FitSettings, total=False):
     model: str | None
     tools: Tools | None
     pins: Iterable[int]
+    recall_hint: str
+    """What notes say about reading what was trimmed."""
 
 
 _POLICY_OPTIONS: Final = ("keep_recent", "max_turns", "token_budget", "low_water_mark", "rolling")
@@ -243,7 +245,16 @@ class ConversationFitter:
         prompt = find_prompt_counter(template, model, tokenizer)
         mask, summarize = given.get("mask"), check_summarizer(given.get("summarize"))
         return BodyFitter(
-            counter, budget, policy, self._prefix_cache, rules, self._pins, mask, prompt, summarize
+            counter,
+            budget,
+            policy,
+            self._prefix_cache,
+            rules,
+            self._pins,
+            mask,
+            prompt,
+            summarize,
+            given.get("recall_hint", ""),
         )
 
 

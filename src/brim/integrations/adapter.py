@@ -5,11 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, Unpack
 
-from brim.fitting.api import FitSettings, fit
+from brim.fitting.api import ConversationFitter, FitSettings, prefix_cache
 from brim.fitting.plan import Plan, Request
+from brim.session.recall import NOTHING_FOUND, RECALL_HINT, RecallAnswerer
+from brim.tokens import counter_for
 
 T = TypeVar("T")
 OnPlan = Callable[[Plan], object]
+
+
+class RecallTool:
+    """A tool of one agent with which its model reads what was trimmed.
+
+    Give its method `recall` to the framework as a tool, and the object to the adapter.
+    """
+
+    def __init__(self) -> None:
+        self._answerer: RecallAnswerer | None = None
+
+    def recall(self, query: str = "", message: int = -1) -> str:
+        """Read messages of this conversation that were omitted to save space.
+
+        A note like [brim: ... omitted] is in their place. Give either a query or a message.
+
+        Args:
+            query: Words to search for.
+            message: The number of one message.
+        """
+        if self._answerer is None:
+            return NOTHING_FOUND
+        return self._answerer.find(query) if message < 0 else self._answerer.read(message)
+
+    def follow(self, plan: Plan, model: str | None) -> None:
+        """Answer from what this plan trimmed."""
+        self._answerer = RecallAnswerer(plan, counter_for(model).text)
 
 
 class AdapterSettings(FitSettings, total=False):
@@ -19,6 +48,8 @@ class AdapterSettings(FitSettings, total=False):
     """Replaces the framework's name of the model."""
     on_plan: OnPlan | None
     """Called with the plan of each request."""
+    recall: RecallTool | None
+    """The tool that the notes name."""
 
 
 class MessageFitter:
@@ -28,6 +59,9 @@ class MessageFitter:
         options: dict[str, Any] = dict(settings)
         self._model: str | None = options.pop("model", None)
         self._on_plan: OnPlan | None = options.pop("on_plan", None)
+        self._recall: RecallTool | None = options.pop("recall", None)
+        if self._recall is not None:
+            options["recall_hint"] = RECALL_HINT
         self._options = options
 
     def fit(
@@ -38,7 +72,10 @@ class MessageFitter:
     ) -> Request:
         """Return the request for messages or a body; `model` is the framework's, if it is text."""
         name = self._model or (model if isinstance(model, str) else None)
-        request = fit(given, model=name, tools=[*(tools or ())] or None, **self._options)
+        options: Any = {"model": name, "tools": [*(tools or ())] or None, **self._options}
+        request = ConversationFitter(options, prefix_cache).fit(given)
+        if self._recall is not None:
+            self._recall.follow(request.plan, name)
         if self._on_plan is not None:
             self._on_plan(request.plan)
         return request

@@ -23,8 +23,10 @@ from brim.errors import InputError
 from brim.fitting.api import FitSettings
 from brim.fitting.plan import Plan, Request
 from brim.integrations.client_fitter import ClientFitter
+from brim.integrations.client_recall import ClientRecall
 from brim.integrations.client_stream import parse_rejection, read_opening, read_opening_async
-from brim.wire.formats import FORMATS, FORMATS_BY_PATH
+from brim.session.recall import RECALL_HINT
+from brim.wire.formats import FORMATS, FORMATS_BY_PATH, BodyFormat
 
 C = TypeVar("C")
 
@@ -56,14 +58,16 @@ def wrap(
     client: C,
     *,
     on_plan: Callable[[Plan], object] | None = None,
+    recall: bool = False,
     **settings: Unpack[FitSettings],
 ) -> C:
     """Return a copy of an OpenAI or Anthropic client that fits every request.
 
     Works for sync and async clients. The copy is an instance of the client's class. Responses and
     streams have the plan as `response.brim.plan`; `on_plan` is called with each plan as well. A
-    request that the server rejects as too long is sent once more, smaller. `settings` are the
-    options of `brim.fit`.
+    request that the server rejects as too long is sent once more, smaller. With `recall`, requests
+    offer the tool `recall`, with which the model reads what was trimmed; the client answers its
+    calls, and sends again. `settings` are the options of `brim.fit`.
     """
     package = next((name for name in map(_package_of, type(client).__mro__) if name in SDKS), None)
     if package is None or not hasattr(client, "post"):
@@ -71,7 +75,8 @@ def wrap(
             f"The client is not one of openai or anthropic: {type(client).__name__}. "
             "Use brim.fit, or a module of brim.integrations."
         )
-    sender = _Sender(ClientFitter(**settings), sys.modules[package], on_plan)
+    fitter = ClientFitter(RECALL_HINT if recall else "", **settings)
+    sender = _Sender(fitter, sys.modules[package], on_plan, recalls=recall)
     wrapped = copy.copy(client)
     wrapped.__class__ = _create_class(type(client), sender)
     renewed: C = wrapped.copy()  # type: ignore[attr-defined]  # without the resources of `client`
@@ -90,7 +95,10 @@ class _Sender:
         fitter: ClientFitter,
         sdk: Any,
         on_plan: Callable[[Plan], object] | None,
+        *,
+        recalls: bool,
     ) -> None:
+        self._recalls = recalls
         self._fitter = fitter
         self._sdk = sdk
         """The package of the client."""
@@ -101,10 +109,10 @@ class _Sender:
 
         Is sent each response with the context-length error at the beginning of its stream.
         """
-        format = _FORMATS.get(path.partition("?")[0])
-        if format is None or not isinstance(body, Mapping) or format.messages_key not in body:
+        format = _find_format(path, body)
+        if format is None:
             return (yield body)[0]
-        body = {key: value for key, value in body.items() if not self._is_omitted(value)}
+        body = self._strip(body)
         request, retried = self._fitter.fit(body, format), False
         try:
             response, overflow = yield self._announce(request)
@@ -128,10 +136,27 @@ class _Sender:
             self._on_plan(request.plan)
         return dict(request)
 
+    def start_recall(self, path: str, body: Any) -> ClientRecall | None:
+        """Return what answers the calls of `recall`; None if the tool is not offered."""
+        format = _find_format(path, body) if self._recalls else None
+        if format is None or not format.is_fittable(body := self._strip(body)):
+            return None
+        return None if body.get("n", 1) != 1 else ClientRecall(body, format)
+
+    def _strip(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in body.items() if not self._is_omitted(value)}
+
     def _is_omitted(self, value: object) -> bool:
         """Whether a value is the SDK's mark for an argument that was not given."""
         given = self._sdk.NotGiven, getattr(self._sdk, "Omit", self._sdk.NotGiven)
         return isinstance(value, given)
+
+
+def _find_format(path: str, body: Any) -> BodyFormat | None:
+    """Return the format of a body that can be fitted."""
+    format = _FORMATS.get(path.partition("?")[0])
+    is_known = format is not None and isinstance(body, Mapping) and format.messages_key in body
+    return format if is_known else None
 
 
 def _attach(response: Any, report: FitReport) -> Any:
@@ -176,11 +201,19 @@ def _create_class(kind: Any, sender: _Sender) -> type:
     """Return a subclass of a client's class whose requests are fitted."""
 
     def post(self: object, path: str, *, body: object = None, **options: object) -> Any:
-        run = _run_async if iscoroutinefunction(kind.post) else _run
-        return run(
-            sender.exchange(path, body),
-            lambda body: kind.post(self, path, body=body, **options),
-        )
+        is_async = iscoroutinefunction(kind.post)
+
+        def send(body: object) -> Any:
+            run = _run_async if is_async else _run
+            return run(
+                sender.exchange(path, body),
+                lambda body: kind.post(self, path, body=body, **options),
+            )
+
+        recall = sender.start_recall(path, body)
+        if recall is None:
+            return send(body)
+        return recall.run_async(send) if is_async else recall.run(send)
 
     members: dict[str, Any] = {"post": post, "__module__": kind.__module__}
     for name in _STREAMS:

@@ -22,11 +22,12 @@ from brim.wire.template_rules import PERMISSIVE
 class ClientFitter:
     """Fits request bodies, and remembers for each model what context-length errors showed."""
 
-    def __init__(self, **settings: Unpack[FitSettings]) -> None:
+    def __init__(self, recall_hint: str = "", **settings: Unpack[FitSettings]) -> None:
         rest: dict[str, Any] = dict(settings)
         names = ("window", "reply", "margin", "tokenizer", "template")
         given = {name: rest.pop(name) for name in names if name in rest}
         self._profile = ModelProfile(trial=PERMISSIVE, **given)
+        self._recall_hint = recall_hint
         self._mask = rest.pop("mask", None)
         self._summarize = check_summarizer(rest.pop("summarize", None))
         self._policy = resolve_policy(rest.pop("policy", "steady"), **rest)
@@ -100,4 +101,5 @@ class ClientFitter:
             rules,
             mask=self._mask,
             summarize=self._summarize,
+            recall_hint=self._recall_hint,
         )

@@ -63,7 +63,7 @@ class _Opening:
 
 def read_opening(response: Any) -> Overflow | None:
     """Read the first events of a stream; return their context-length error, if there is one."""
-    if not _is_stream(response):
+    if not is_stream(response):
         return None
     opening = _Opening(response)
     try:
@@ -75,13 +75,13 @@ def read_opening(response: Any) -> Overflow | None:
     except BaseException:
         response.close()
         raise
-    _set_events(response, opening.replay())
+    set_events(response, opening.replay())
     return opening.overflow
 
 
 async def read_opening_async(response: Any) -> Overflow | None:
     """Do what `read_opening` does, for the streams of async clients."""
-    if not _is_stream(response):
+    if not is_stream(response):
         return None
     opening = _Opening(response)
     try:
@@ -93,15 +93,16 @@ async def read_opening_async(response: Any) -> Overflow | None:
     except BaseException:
         await response.close()
         raise
-    _set_events(response, opening.replay_async())
+    set_events(response, opening.replay_async())
     return opening.overflow
 
 
-def _is_stream(response: object) -> bool:
+def is_stream(response: object) -> bool:
     return any(kind.__name__ in ("Stream", "AsyncStream") for kind in type(response).__mro__)
 
 
-def _set_events(stream: Any, events: object) -> None:
+def set_events(stream: Any, events: object) -> None:
+    """Have a stream yield other events."""
     kind: Any = type(stream)
     stream.__class__, stream.replayed = _create_class(kind), events
 

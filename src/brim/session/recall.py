@@ -25,6 +25,8 @@ RECALL_HINT: Final = f"call {RECALL} to read them"
 """What the note at a gap says if the tool is offered."""
 MAX_RECALLS: Final = 8
 """Requests in a row that a client sends because the model recalled something."""
+NOTHING_FOUND: Final = "No omitted text matches. Try other words."
+_NOT_ASKED: Final = "Give a query (a text) or message (a number)."
 _FRAME_TOKENS: Final = 12
 """The most tokens of the line above a passage."""
 
@@ -83,12 +85,13 @@ class RecallAnswerer:
             return "The arguments are not a JSON object."
         number, query = arguments.get("message"), arguments.get("query")
         if isinstance(number, int) and not isinstance(number, bool):
-            return self._read_message(number)
-        if isinstance(query, str) and query.strip():
-            return self._find(query)
-        return "Give a query (a text) or message (a number)."
+            return self.read(number)
+        if isinstance(query, str):
+            return self.find(query)
+        return _NOT_ASKED
 
-    def _read_message(self, number: int) -> str:
+    def read(self, number: int) -> str:
+        """Return one message, clipped."""
         messages = self.plan.history.messages
         if not 0 <= number < self.plan.length or messages[number].role == "system":
             return f"There is no message {number}. The numbers go from 0 to {self.plan.length - 1}."
@@ -98,14 +101,18 @@ class RecallAnswerer:
         room = self.room - self.count(head)
         return head + clip(text, self.count(text), max(0, room), self.count, mark=entry_mark)
 
-    def _find(self, query: str) -> str:
+    def find(self, query: str) -> str:
+        """Return the passages that match a query best."""
+        if not query.strip():
+            return _NOT_ASKED
+
         def count(text: str) -> int:
             return self.count(text) + _FRAME_TOKENS
 
         sources, chars = find_trimmed_texts(self.plan), choose_length(self.plan.budget.window)
         passages = search_texts(sources, query, self.room, count, chars)
         if not passages:
-            return "No omitted text matches. Try other words."
+            return NOTHING_FOUND
         return "\n\n".join(
             f"[message {passage.index}, {passage.role}]\n{passage.text}" for passage in passages
         )
