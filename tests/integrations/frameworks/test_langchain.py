@@ -13,6 +13,7 @@ from tests.support.frameworks import (
     WINDOW,
     check_failure,
     check_loop,
+    check_recall,
     langchain,
     serve,
 )
@@ -58,3 +59,7 @@ def test_the_page_of_the_documentation_runs(monkeypatch: pytest.MonkeyPatch) -> 
     with serve() as server:
         run_page("langchain", server, monkeypatch)
     assert not server.rejected
+
+
+def test_the_model_recalls_what_was_trimmed() -> None:
+    check_recall(langchain)

@@ -11,6 +11,7 @@ from tests.support.frameworks import (
     WINDOW,
     check_failure,
     check_loop,
+    check_recall,
     openai_agents,
     read_file,
     serve,
@@ -49,3 +50,7 @@ def test_the_page_of_the_documentation_runs(monkeypatch: pytest.MonkeyPatch) -> 
     with serve() as server:
         run_page("openai_agents", server, monkeypatch)
     assert not server.rejected
+
+
+def test_the_model_recalls_what_was_trimmed() -> None:
+    check_recall(openai_agents)

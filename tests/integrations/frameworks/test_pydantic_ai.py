@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from brim.integrations.pydantic_ai import BrimCapability
-from tests.support.frameworks import WINDOW, check_failure, check_loop, pydantic_ai, serve
+from tests.support.frameworks import (
+    WINDOW,
+    check_failure,
+    check_loop,
+    check_recall,
+    pydantic_ai,
+    serve,
+)
 from tests.support.pages import run_page
 
 
@@ -39,3 +46,7 @@ def test_the_page_of_the_documentation_runs(monkeypatch: pytest.MonkeyPatch) -> 
     with serve() as server:
         run_page("pydantic_ai", server, monkeypatch)
     assert not server.rejected
+
+
+def test_the_model_recalls_what_was_trimmed() -> None:
+    check_recall(pydantic_ai)

@@ -8,6 +8,7 @@ None to run the framework without brim.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 
 import brim
-from brim.integrations.adapter import AdapterSettings
+from brim.integrations.adapter import AdapterSettings, RecallTool
 from brim.testing import ScriptedReply, ScriptedServer, ToolCallReply
 
 WINDOW = 4_096
@@ -118,3 +119,22 @@ def check_loop(loop: LoopModule) -> None:
     assert plans[-1].is_trimmed
     for request, plan in zip(server.requests, plans, strict=True):
         assert plan.size >= request.tokens - 40, "tools or system text were not counted"
+
+
+def check_recall(loop: LoopModule) -> None:
+    """Check that an output that had been clipped comes back as the result of `recall`."""
+    replies = [*TOOL_CALLS, ToolCallReply("recall", {"query": "file 20"}), DONE]
+    with serve(loop.WINDOW, replies) as server:
+        loop.run_loop({"window": loop.WINDOW, "reply": 500, "recall": RecallTool()})
+    before, last = (str(request.body) for request in server.requests[-2:])
+    assert "'name': 'recall'" in before
+    assert read_file(20) not in before
+    answer = r"\[message \d+, tool\]\\nfile 20:"
+    assert re.search(answer, before) is None
+    assert re.search(answer, last) is not None
+
+
+def list_tools(fit: AdapterSettings | None) -> list[Callable[..., str]]:
+    """Return the tools of a loop: `read_file`, and `recall` if the adapter has it."""
+    recall = None if fit is None else fit.get("recall")
+    return [read_file] if recall is None else [read_file, recall.recall]

@@ -19,12 +19,11 @@ from openai import AsyncOpenAI
 
 from brim.integrations.adapter import AdapterSettings
 from brim.integrations.openai_agents import BrimFilter
-from tests.support.frameworks import MODEL, QUESTION, REPLIES, SYSTEM, WINDOW, Outcome, read_file
+from tests.support.frameworks import MODEL, QUESTION, REPLIES, SYSTEM, WINDOW, Outcome, list_tools
 
 __all__ = ["REPLIES", "WINDOW", "run_loop"]
 
 disable_tracing(True)
-TOOL = function_tool(read_file)
 
 
 async def _run(fit: AdapterSettings | None, *, uses_responses: bool) -> Outcome:
@@ -33,7 +32,10 @@ async def _run(fit: AdapterSettings | None, *, uses_responses: bool) -> Outcome:
     session = SQLiteSession("loop")
     async with AsyncOpenAI(max_retries=0) as client:
         agent = Agent(
-            "reader", instructions=SYSTEM, tools=[TOOL], model=kind(MODEL, openai_client=client)
+            "reader",
+            instructions=SYSTEM,
+            tools=[*map(function_tool, list_tools(fit))],
+            model=kind(MODEL, openai_client=client),
         )
         result = await Runner.run(agent, QUESTION, run_config=config, session=session, max_turns=60)
     items: Any = await session.get_items()
