@@ -123,7 +123,11 @@ def check_loop(loop: LoopModule) -> None:
 
 def check_recall(loop: LoopModule) -> None:
     """Check that an output that had been clipped comes back as the result of `recall`."""
-    replies = [*TOOL_CALLS, ToolCallReply("recall", {"query": "file 20"}), DONE]
+    replies: list[ScriptedReply] = [
+        *TOOL_CALLS,
+        ToolCallReply("recall", {"query": "file 20"}),
+        DONE,
+    ]
     with serve(loop.WINDOW, replies) as server:
         loop.run_loop({"window": loop.WINDOW, "reply": 500, "recall": RecallTool()})
     before, last = (str(request.body) for request in server.requests[-2:])
