@@ -85,6 +85,20 @@ def test_tools_have_the_margin_of_their_family(model: str, is_measured: bool) ->
     assert brim.Session(model, window=8_192, tools=[TOOL] * 9).budget == tools
 
 
+@pytest.mark.parametrize(("window", "added"), [(8_192, 160), (256, 85)])
+def test_the_margin_for_an_unknown_model_covers_what_its_template_may_add(
+    window: int, added: int
+) -> None:
+    budget = brim.fit(HELLO, model="acme/unknown", window=window, reply=0).plan.budget
+    assert budget.limit == int((window - added) / 1.25)
+
+
+def test_other_scripts_count_more_for_an_unknown_model() -> None:
+    thai = [{"role": "user", "content": "สะพานที่ซ่อมแล้ว" * 9}]
+    plan = brim.fit(thai, model="acme/unknown", window=8_192).plan
+    assert plan.tokens > brim.count(thai, model="acme/unknown") * 1.5
+
+
 @pytest.mark.parametrize("margin", [0, 70])
 def test_a_given_margin_replaces_the_uncertainty(margin: int) -> None:
     budget = brim.fit(

@@ -16,6 +16,7 @@ from brim.fitting.prefix_cache import PrefixCache
 from brim.fitting.search import Passage, Source, choose_length, read_texts, search_texts
 from brim.fitting.summarizer import Summarizer, check_summarizer
 from brim.tokens import Tokenizer, counter_for
+from brim.tokens.counter import RequestCounter, UnmeasuredCounter
 from brim.wire.formats import (
     CHAT,
     BodyFormat,
@@ -230,7 +231,10 @@ class ConversationFitter:
         given = self._options
         template, tokenizer = given.get("template"), given.get("tokenizer")
         rules = _find_rules(template, format)
-        counter = wrap_counter(counter_for(model, tokenizer=tokenizer), rules)
+        counter = counter_for(model, tokenizer=tokenizer)
+        if model and isinstance(counter, RequestCounter) and counter.is_unknown:
+            counter = UnmeasuredCounter(counter)
+        counter = wrap_counter(counter, rules)
         budget = compute_budget(
             model,
             given.get("window"),
