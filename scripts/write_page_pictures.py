@@ -58,6 +58,17 @@ def _ask_to_revoke(page: Page) -> None:
     page.get_by_role("button", name="Revoke alice").click()
 
 
+def _show_users(page: Page) -> None:
+    _open_view("keys")(page)
+    page.get_by_role("button", name="Users alice").click()
+    page.locator("dialog tbody tr").first.wait_for()
+
+
+def _sign_out(page: Page) -> None:
+    page.get_by_role("button", name="Sign out").click()
+    page.locator("#sign-in").wait_for()
+
+
 class Shot(NamedTuple):
     """A screenshot: how to navigate to its view, and the window."""
 
@@ -77,6 +88,8 @@ WAYS: Final[dict[str, Callable[[Page], None]]] = {
     "plan": _plan,
     "failed": _open_failed,
     "revoke": _ask_to_revoke,
+    "users": _show_users,
+    "sign-in": _sign_out,
 }
 HEIGHTS: Final = {
     "requests": 620,

@@ -119,12 +119,15 @@ class Authenticator:
             if cached is None or self._accounts.rejects_when_unavailable:
                 raise errors.store_unavailable_error() from None
             return cached
+        self._keep(hashed, access, seconds)
+        return access
+
+    def _keep(self, place: str, access: Access | None, seconds: float) -> None:
         seconds = seconds if access else UNKNOWN_KEY_SECONDS
-        self._cache[hashed] = (time.monotonic() + seconds, access)
-        self._cache.move_to_end(hashed)
+        self._cache[place] = (time.monotonic() + seconds, access)
+        self._cache.move_to_end(place)
         if len(self._cache) > MAX_CACHED_KEYS:
             self._cache.popitem(last=False)
-        return access
 
     async def _verify(self, token: str) -> Mapping[str, Any]:
         """Return the claims of a token that is sent as a key. Raise `GatewayError` if invalid."""
@@ -144,11 +147,16 @@ class Authenticator:
         """Return the key that a token stands for, and the end user that it names."""
         config = provider.config
         name = read_claim(claims, config.key_claim) or config.key
-        access = await self._accounts.access_by_name(name) if name else None
+        place = f"name {name}"  # unlike any hash
+        expires, access = self._cache.get(place, _NOT_CACHED)
+        if time.monotonic() >= expires:
+            access = await self._accounts.access_by_name(name)
+            self._keep(place, access, KNOWN_KEY_SECONDS)
         if access is None:
             message = "No active key of this gateway belongs to this token. Ask its operator."
             raise GatewayError(403, "no_key_for_token", message)
-        return replace(access, user=limit_user(read_claim(claims, config.user_claim)))
+        user = read_claim(claims, config.user_claim) or claims["sub"]
+        return replace(access, user=limit_user(user))
 
 
 def is_token(secret: str) -> bool:

@@ -101,7 +101,7 @@ class IdentityProvider:
             raise TokenRejectedError("No token has this purpose in gateway.oidc.")
         try:
             key = await self._find_key(jwt.get_unverified_header(token))
-            return jwt.decode(
+            claims = jwt.decode(
                 token,
                 key,
                 algorithms=[key.algorithm_name],
@@ -112,6 +112,9 @@ class IdentityProvider:
             )
         except jwt.PyJWTError as error:
             raise TokenRejectedError(f"{type(error).__name__}: {error}") from None
+        if not claims["sub"]:
+            raise TokenRejectedError("Its subject is empty.")
+        return claims
 
     async def _find_key(self, header: Mapping[str, Any]) -> jwt.PyJWK:
         algorithm, id = header.get("alg"), header.get("kid")

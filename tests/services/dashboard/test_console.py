@@ -14,9 +14,9 @@ from playwright.sync_api import Page, expect
 from brim.gateway.records import RequestRecord
 from brim.models.pricing import Usage
 from brim.testing import ScriptedServer
-from tests.support.gateway.accounts import bearer_headers, create_secret, say_hi
+from tests.support.gateway.accounts import bearer_headers, create_secret, ledger, say_hi
 from tests.support.gateway.process import Running, run_gateway
-from tests.support.gateway.requests import CHAT, ask
+from tests.support.gateway.requests import CHAT, ask, wait_until
 from tests.support.services.browser import OpenTab, config, rows, run_in_thread, sign_in
 
 VIEWS: Final = ("overview", "requests", "spending", "keys", "models", "changes")
@@ -129,6 +129,7 @@ def test_keys_are_managed_with_a_confirmation(visit: OpenTab, served: Running) -
     expect(row).to_contain_text("$9/week")
     expect(row).to_contain_text("team=search")
     run_in_thread(say_hi, served, secret, user="ann")
+    run_in_thread(wait_until, lambda: len(ledger()) == 2)
     page.get_by_role("button", name="Users alice").click()
     expect(dialog.locator("tbody tr").filter(has_text="ann")).to_contain_text("$1/day")
     assert _find_violations(page, "users") == []

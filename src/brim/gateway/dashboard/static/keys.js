@@ -175,13 +175,13 @@ const setUserCaps = ({ id }, text) => send("PUT", "brim/caps", { scope: `users:$
 
 const USERS = [
   { title: "End user", kind: "wide-name", cell: ({ user }) => (user ? named(user) : "not named") },
-  { title: "Requests", kind: "num", cell: ({ requests }) => requests.toLocaleString("en") },
-  { title: "Tokens", kind: "num", cell: ({ tokens }) => tokens.toLocaleString("en") },
+  { title: "Requests", kind: "num", cell: ({ requests }) => number(requests, "request") },
+  { title: "Tokens", kind: "num", cell: ({ tokens }) => number(tokens, "token") },
   { title: "Cost", kind: "num", cell: ({ cost }) => cents(cost) },
   {
     title: "Caps",
     kind: "words",
-    cell: ({ caps }) => (caps.length ? el("ul.caps", caps.map((cap) => el("li", `${cap.cap} `, el("span.detail", `${percent(cap.spent, cap.limit)} used`)))) : "none"),
+    cell: ({ caps }) => (caps.length ? el("ul.caps", caps.map((cap) => el("li", `${cap.cap} `, el("span.detail", `${percent(cap.spent, cap.limit)} used`)))) : UNKNOWN),
   },
 ];
 
@@ -202,7 +202,7 @@ async function users(row) {
       "div.card",
       el("h2", { id: "form-title" }, `End users of ${row.name}`),
       el("p", words),
-      found.data.length ? table("End users", USERS, found.data, "users") : null,
+      found.data.length ? table("End users", USERS, found.data, "keys") : null,
       found.omitted > 0 ? el("p.hint", `${number(found.omitted, "end user")} more are not shown.`) : null,
       el("div.buttons", el("button.primary", { type: "button", onclick: () => dialog.close() }, "Done")),
     ),
