@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
 from brim.fitting.api import ConversationFitter, FitSettings, prefix_cache
@@ -56,13 +57,17 @@ class MessageFitter:
     """Fits the messages of a framework, and reports each plan."""
 
     def __init__(self, **settings: Unpack[AdapterSettings]) -> None:
-        options: dict[str, Any] = dict(settings)
+        options: Any = dict(settings)
+        self._settings = settings
         self._model: str | None = options.pop("model", None)
         self._on_plan: OnPlan | None = options.pop("on_plan", None)
         self._recall: RecallTool | None = options.pop("recall", None)
         if self._recall is not None:
             options["recall_hint"] = RECALL_HINT
-        self._options = options
+        self._fitter = ConversationFitter(options, prefix_cache)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(MessageFitter, **self._settings), ()
 
     def fit(
         self,
@@ -71,9 +76,12 @@ class MessageFitter:
         tools: Iterable[object] | None = None,
     ) -> Request:
         """Return the request for messages or a body; `model` is the framework's, if it is text."""
-        name = self._model or (model if isinstance(model, str) else None)
-        options: Any = {"model": name, "tools": [*(tools or ())] or None, **self._options}
-        request = ConversationFitter(options, prefix_cache).fit(given)
+        body = dict(given) if isinstance(given, Mapping) else {"messages": given}
+        if name := self._model or (model if isinstance(model, str) else None):
+            body["model"] = name
+        if offered := [*(tools or ())]:
+            body["tools"] = offered
+        request = self._fitter.fit(body)
         if self._recall is not None:
             self._recall.follow(request.plan, name)
         if self._on_plan is not None:

@@ -56,5 +56,8 @@ class BrimChatGenerator:
 
 def _change(message: ChatMessage, body: dict[str, Any]) -> ChatMessage:
     """Return a copy with other text and the same name, id and metadata."""
+    if (old := message.tool_call_result) is not None:  # most changes, and cheaper
+        result = body["content"]
+        return ChatMessage.from_tool(result, old.origin, error=old.error, meta=message.meta)
     changed = ChatMessage.from_openai_dict_format(body).to_dict()
     return ChatMessage.from_dict({**message.to_dict(), "content": changed["content"]})

@@ -106,13 +106,13 @@ def _create(body: dict[str, Any]) -> ModelMessage:
 
 
 def _change(message: Any, turns: Sequence[tuple[OutgoingMessage, Place]]) -> ModelMessage:
-    is_changed = any(out.changed for out, _ in turns)
+    is_whole = isinstance(message, ModelResponse) or len(turns) == len(message.parts)
+    if is_whole and not any(out.changed for out, _ in turns):
+        return message
     if isinstance(message, ModelResponse):
-        parts = _change_response(message, turns[0][0].message)
-    else:
-        is_changed = is_changed or len(turns) < len(message.parts)
-        parts = [_change_part(message.parts[number], out) for out, (_, number) in turns]
-    return replace(message, parts=parts) if is_changed else message
+        return replace(message, parts=_change_response(message, turns[0][0].message))
+    parts = [_change_part(message.parts[number], out) for out, (_, number) in turns]
+    return replace(message, parts=parts)
 
 
 def _change_part(part: Any, out: OutgoingMessage) -> Any:
