@@ -67,7 +67,7 @@ def fit_with_actors(dataset: ray.data.Dataset, **options: Any) -> ray.data.Datas
 @pytest.mark.parametrize("fit_with", [partial(fit, concurrency=2), fit_with_actors])
 def test_a_killed_worker_changes_nothing(fit_with: Callable[..., ray.data.Dataset]) -> None:
     rows = [{"id": i, "messages": make_chat(i, 2)} for i in range(2_000)]
-    dataset = ray.data.from_arrow(pyarrow.Table.from_pylist(rows)).repartition(20)
+    dataset = ray.data.from_arrow(pyarrow.Table.from_pylist(rows)).repartition(20).materialize()
     whole = fit_with(dataset, **OPTIONS).materialize()
     killed = 0
     parts = []
