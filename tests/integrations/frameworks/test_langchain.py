@@ -7,8 +7,10 @@ import pytest
 
 from brim.integrations.langchain import BrimMiddleware
 from tests.support.frameworks import (
+    CALLS,
     DONE,
     FILES,
+    REPLIES,
     SYSTEM,
     WINDOW,
     check_failure,
@@ -56,9 +58,13 @@ def test_messages_keep_their_identity() -> None:
 
 
 def test_the_page_of_the_documentation_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve() as server:
-        run_page("langchain", server, monkeypatch)
+    with serve(replies=[*REPLIES, *REPLIES]) as server:
+        names: Any = run_page("langchain", server, monkeypatch)
     assert not server.rejected
+    sent = [request.tokens for request in server.requests[len(REPLIES) :]]
+    assert len(sent) == len(REPLIES)
+    assert max(sent) <= WINDOW - 500, "the margin of LangGraph's hook is too small"
+    assert len(names["state"]["messages"]) == 2 * CALLS + 2
 
 
 def test_the_model_recalls_what_was_trimmed() -> None:
