@@ -105,6 +105,16 @@ def test_what_the_template_cannot_render_is_estimated(messages: list[dict[str, A
     assert not counted.exact
 
 
+def test_a_prompt_to_which_llama_cpp_adds_a_turn_is_estimated() -> None:
+    pytest.importorskip("splintr")
+    closed = "{% for each in messages %}<|turn>{{ each.content }}<turn|>\n{% endfor %}"
+    counts = [
+        brim.count([{"role": "user", "content": "Hi"}], model="gemma-4-31b-it", template=template)
+        for template in (closed, f"{closed}<|turn>model\n")
+    ]
+    assert [count.exact for count in counts] == [False, True]
+
+
 def test_a_configuration_of_a_tokenizer_adds_its_special_tokens(tmp_path: Path) -> None:
     template = "{{ bos_token }}{% for each in messages %}<|turn|>{{ each.content }}{% endfor %}"
     config = tmp_path / "tokenizer_config.json"

@@ -18,6 +18,8 @@ from brim.wire.template_source import is_template, read_specials, read_template
 _BOS: Final = "<|brim:bos|>"
 _EOS: Final = "<|brim:eos|>"
 """Stand for the first and last token, whose texts differ between models."""
+_CLOSED_TURN: Final = "<turn|>\n"
+"""The end of a prompt of Gemma 4 in which llama.cpp opens the model's turn, unlike the template."""
 
 
 class PromptCounter:
@@ -35,7 +37,7 @@ class PromptCounter:
     def count(self, body: Mapping[str, Any]) -> int | None:
         """Return the tokens of a request; None if that is not certain.
 
-        The template rejects it, it has media, or servers differ in how they split its text.
+        The template rejects it, it has media, or servers end or split its prompt in different ways.
         """
         messages = body.get("messages")
         if not isinstance(messages, list | tuple):
@@ -45,7 +47,9 @@ class PromptCounter:
             return None
         options = {**(body.get("chat_template_kwargs") or {}), "bos_token": _BOS, "eos_token": _EOS}
         prompt = self._render(flat, body.get("tools") or (), options)
-        if prompt is None or (self._splits_marks and find_marks(prompt)):
+        if prompt is None or prompt.endswith(_CLOSED_TURN):
+            return None
+        if self._splits_marks and find_marks(prompt):
             return None
         parts = self._specials.split(prompt)
         return self._bos + len(parts) - 1 + sum(map(self._count, filter(None, parts)))
