@@ -1,6 +1,6 @@
 """Evidence: are all turns that hold the answer to a question still in the prompt?
 
-    python -m benchmarks.evidence [FOLDER] [--part chosen|held] [--json]
+    python -m benchmarks.evidence [FOLDER] [--part chosen|held|unseen] [--json]
 
 A question is asked after the end of a long dialogue, and the dialogue is fitted with it. The share
 is that of the questions whose evidence is completely in the prompt. *With search*, the passages
@@ -8,8 +8,9 @@ that `brim.search` finds for the question, in 5 % of the limit, count as well; *
 share for the evidence that is not in the prompt, with that tool alone.
 
 The dialogues are generated: facts stated once, corrected or contradicted, among talk about the same
-people and things. A question names both, so the dialogues are easier to search than real ones. The
-parts have different sentences and seeds, so that one can be held out. A folder contains dialogues
+people and things. The parts have different sentences and seeds. In `chosen` and `held`, a question
+names person and thing; `unseen` was written after all decisions and is harder: people speak of
+themselves, and a third of its questions call the thing by another word. A folder contains dialogues
 in the format of LoCoMo instead (`*.json`).
 """
 
@@ -19,7 +20,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +64,8 @@ class Wording:
     corrections: Sequence[str]
     questions: Sequence[str]
     talk: Sequence[str]
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    """Other words for things, in questions."""
 
 
 CHOSEN = Wording(
@@ -113,6 +116,43 @@ HELD = Wording(
         "We planned the holidays, but {who} has to ask for leave first.",
     ),
 )
+UNSEEN = Wording(
+    seed=70_000,
+    facts=(
+        "{who}: mine ended up at {value}, the {thing} I mean.",
+        "{who}: guess what, the {thing} finally has a spot, {value}!",
+        "{who}: after the move I just dropped my {thing} off at {value}.",
+        "{who}: oh, and {value} is full now because my {thing} takes all the space.",
+    ),
+    corrections=(
+        "{who}: scratch that about the {thing}, we carried it over to {value} this morning.",
+        "{who}: I mixed things up earlier. Look at {value} if you want the {thing}.",
+        "{who}: no, no, somebody told you wrong, my {thing} has been at {value} all along.",
+    ),
+    questions=(
+        "Where could one find {who}'s {thing} these days?",
+        "If {who} had to fetch the {thing}, where would that be?",
+        "What place did {who} pick for the {thing} in the end?",
+    ),
+    talk=(
+        "{who}: work was {mood} today, three calls before noon and no coffee left.",
+        "{who}: did you watch the match? What a {mood} finish, I could not sit still.",
+        "{who}: I am thinking about getting a {thing}, but they cost a fortune now.",
+        "{who}: my kids have a {mood} cough again, so we skipped the trip.",
+        "{who}: thanks for asking! It felt {mood}, and I slept like a stone after that.",
+        "{who}: where do you even put a {thing} in a flat like ours?",
+        "{who}: the bakery at the corner closed, which is {mood} news for my breakfast.",
+    ),
+    synonyms={
+        "camera": "photo gear",
+        "bicycle": "bike",
+        "suitcase": "luggage",
+        "heater": "radiator",
+        "drill": "power tool",
+        "kayak": "boat",
+    },
+)
+PARTS: Mapping[str, Wording] = {"chosen": CHOSEN, "held": HELD, "unseen": UNSEEN}
 WHO = [
     "Anna",
     "Boris",
@@ -184,7 +224,8 @@ def generate(wording: Wording, number: int) -> Dialogue:
             text = chance.choice(sentences).format(who=who, thing=thing, value=value)
             turns[place].insert(chance.randrange(len(turns[place]) + 1), text)
             evidence.append(Evidence(place, text))
-        asked = chance.choice(wording.questions).format(who=who, thing=thing)
+        called = wording.synonyms.get(thing, thing)
+        asked = chance.choice(wording.questions).format(who=who, thing=called)
         questions.append(Question(asked, evidence))
     roles = ("user", "assistant")
     messages = [
@@ -266,7 +307,7 @@ def _finds(plan: brim.Plan, query: str, missing: Sequence[Evidence]) -> bool:
 
 
 def tables(given: report.Options) -> Iterator[report.Table]:
-    parts = {"chosen": [CHOSEN], "held": [HELD]}.get(given.part, [CHOSEN, HELD])
+    parts = [PARTS[given.part]] if given.part in PARTS else [*PARTS.values()]
     if given.folder is None:
         dialogues = [generate(part, number) for part in parts for number in range(DIALOGUES)]
     else:

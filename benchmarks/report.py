@@ -83,7 +83,7 @@ def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
     )
     parser.add_argument(
         "--part",
-        choices=("all", "chosen", "held"),
+        choices=("all", "chosen", "held", "unseen"),
         default="all",
         help="for cost and recall, use only the recordings that the policies were chosen on, or "
         "the third that was held aside (%(default)s)",
