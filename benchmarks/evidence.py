@@ -127,7 +127,7 @@ UNSEEN = Wording(
     corrections=(
         "{who}: scratch that about the {thing}, we carried it over to {value} this morning.",
         "{who}: I mixed things up earlier. Look at {value} if you want the {thing}.",
-        "{who}: no, no, somebody told you wrong, my {thing} has been at {value} all along.",
+        "{who}: no, no, your sister told you wrong, my {thing} has been at {value} all along.",
     ),
     questions=(
         "Where could one find {who}'s {thing} these days?",

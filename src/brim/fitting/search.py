@@ -27,7 +27,7 @@ _PASSAGE, _SMALL_PASSAGE = 500, 200
 _SMALL_WINDOW: Final = 8_192
 """Up to this window, passages are small."""
 
-_MAX_TERMS: Final = 64
+_MAX_TERMS: Final = 32
 """Of a long query only the longest terms count."""
 _MAX_PARTS: Final = 32
 """A longer sequence of parts is not an identifier or a path."""
