@@ -105,12 +105,13 @@ BASES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("POST", "/brim/keys", NEW_KEY),
     ("PATCH", "/brim/keys/fuzzed", KEY_CHANGE),
     ("PUT", "/brim/caps", CAP_CHANGE),
+    ("POST", "/brim/prune", {"older_than": "60d"}),
     *[("GET", "", {})] * 2,
 )
 """Methods, paths and valid bodies; completions are most of them."""
 QUERIES: Final = (
     *("/v1/models", "/v1/models/{}", "/brim/keys/{}", "/brim/requests/{}", "/v1/retrieve/{}"),
-    *("/{}", "/brim/{}"),
+    *("/{}", "/brim/{}", "/metrics", "/brim/routes", "/brim/keys/client/users?days={}"),
     *("/brim/requests?last={}", "/brim/audit?last={}", "/brim/spending?days={}"),
     *("/brim/history?q={}&last=5", "/brim/history?before={}", "/brim/history?key={}&last=5"),
     *("/brim/series?since={}", "/brim/series?until={}&group=model", "/brim/series?group={}"),
@@ -123,7 +124,17 @@ _TEXTS: Final = (
     *("message", "function_call", "function_call_output", "web_search", "code_interpreter"),
     *("computer_use_preview", "mcp", "file_search", "json_schema", "flex", "priority", "5/day"),
     *("\ud83d", "\x00", "é世\u202e", "-1", "1e999", "data:,", "http://127.0.0.1:9/x.png"),
-    *("99999999999999999999", "nan", "inf", "1_", "16 concurrent", "9rpm", "model", "key"),
+    *(
+        "99999999999999999999",
+        "nan",
+        "inf",
+        "1_",
+        "16 concurrent",
+        "9rpm",
+        "999999999w",
+        "model",
+        "key",
+    ),
     *("gpt-4o:online", "gpt-4o", "claude-sonnet-5", "no-such-model", "../x", "%00", "{}", "[]"),
 )
 _FIELDS: Final = (
@@ -135,7 +146,7 @@ _FIELDS: Final = (
     *("context_management", "container", "mcp_servers", "functions", "function_call", "type"),
     *("role", "content", "text", "name", "id", "input", "source", "cache_control", "_pin"),
     *("parts", "generationConfig", "contents", "candidateCount", "safety_identifier", "dimensions"),
-    *("target_tokens", "caps", "models", "expires", "labels", "overlap", "systemInstruction"),
+    *("target_tokens", "caps", "models", "expires", "labels", "overlap", "older_than", "users"),
     *("generateContentRequest",),
     *("_priority", "tool_calls", "tool_call_id", "arguments", "detail", "file", "file_id", "url"),
 )
@@ -144,6 +155,7 @@ _HEADERS: Final = (
     *("brim-fitting: x", "brim-cache-marks: on", "content-encoding: gzip", "anthropic-beta: x"),
     *("content-encoding: br", "anthropic-version: 2023-06-01", "accept: text/event-stream"),
     *("origin: https://example.org", "origin: null", "idempotency-key: k", "x-api-key: brim-x"),
+    *("brim-recall: on", "brim-session: s", "content-encoding: deflate", "brim-x: \x00"),
     *("x-end-user: \x80", "x-end-user: anna", "upgrade: h2c", "content-encoding: zstd"),
     *("content-type: text/plain", "traceparent: 00-zz-1-1", "expect: 100-continue", "x: \t"),
 )
