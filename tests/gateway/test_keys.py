@@ -40,6 +40,7 @@ from tests.support.gateway.accounts import (
     create_secret,
     gateway_with_upstream,
     ledger,
+    make_priced_config,
     openai_with,
     revoke,
     run_in_store,
@@ -485,3 +486,17 @@ def test_a_key_can_be_limited_to_some_models(path: str) -> None:
         refused = say_hi(gateway, secret, path, model="gpt-4o").json()["error"]["message"]
         assert "cannot use the model 'gpt-4o'. It can use gpt-4o-mini, claude-*." in refused
         assert len(provider.requests) == 2
+
+
+def test_a_limited_key_is_shown_its_models_only() -> None:
+    secret = create_secret("anna", rules=KeyRules(models=("gpt-4o-mini", "claude-*")))
+    served = ("gpt-4o", "gpt-4o-mini", "claude-x")
+    config = make_priced_config("http://127.0.0.1:9", models=served)
+    config = with_gateway(config, aliases={"small": "gpt-4o-mini", "large": "gpt-4o"})
+    with run_gateway(config) as gateway:
+        answer = httpx.get(f"{gateway.url}/v1/models", headers=bearer_headers(secret))
+        names = [model["id"] for model in answer.json()["data"]]
+        assert names == ["claude-x", "gpt-4o-mini", "small"]
+        for name, status in (("small", 200), ("gpt-4o", 404)):
+            path = f"{gateway.url}/v1/models/{name}"
+            assert httpx.get(path, headers=bearer_headers(secret)).status_code == status

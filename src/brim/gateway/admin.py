@@ -20,6 +20,7 @@ from brim.errors import BrimError
 from brim.fitting.profile import ModelProfile
 from brim.gateway import bodies, compression, dashboard, errors, headers, metrics
 from brim.gateway.account_admin import ANONYMOUS, AccountAdmin
+from brim.gateway.auth import may_use
 from brim.gateway.bodies import PATHS, check_conversation
 from brim.gateway.errors import GatewayError
 from brim.gateway.failures import explain_failure
@@ -124,7 +125,7 @@ class AdminRoutes:
                 request.state.actor = await authenticator.authenticate_operator(client)
             else:
                 access = await services.authenticator.authenticate_client(client)
-                request.state.key = access.key.name
+                request.state.access, request.state.key = access, access.key.name
             response: Response = await view(request)
             return response
 
@@ -185,8 +186,11 @@ class AdminRoutes:
         client = _read_headers(request)
         services = self._gateway.services
         services.limits.check_origin(client)
-        requires_keys = services.accounts.requires_keys
-        return await self._model_list.models(None if requires_keys else client)
+        if not services.accounts.requires_keys:
+            return await self._model_list.models(client)
+        access, resolve = request.state.access, services.routes.resolve
+        listed = await self._model_list.models(None)
+        return [each for each in listed if may_use(access, each[0], resolve(each[0]))]
 
     # Token counts
 

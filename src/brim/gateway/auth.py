@@ -193,10 +193,15 @@ def _operator_required_error() -> GatewayError:
 
 def check_model(access: Access, *names: object) -> None:
     """Raise `GatewayError` if a key is limited to other models; an alias is a second name."""
-    allowed = access.key.rules.models
     given = [name if isinstance(name, str) else "" for name in names]
-    if allowed and not any(fnmatchcase(name, pattern) for name in given for pattern in allowed):
-        raise errors.model_not_allowed_error(given[0], allowed)
+    if not may_use(access, *given):
+        raise errors.model_not_allowed_error(given[0], access.key.rules.models)
+
+
+def may_use(access: Access, *names: str) -> bool:
+    """Return whether a key may use a model with one of these names."""
+    allowed = access.key.rules.models
+    return not allowed or any(fnmatchcase(name, each) for name in names for each in allowed)
 
 
 def find_end_user(body: Mapping[str, Any], headers: Mapping[bytes, bytes], header: str) -> str:
