@@ -53,6 +53,8 @@ def test_the_catalog_has_context_input_and_output(
         ("GPT-4o", "gpt-4o"),
         ("gpt-4o-2024-08-06", "gpt-4o"),
         ("openai/gpt-4o", "gpt-4o"),
+        ("openai:gpt-4o", "gpt-4o"),
+        ("google:gemini-2.5-pro", "gemini-2.5-pro"),
         ("openrouter/openai/gpt-4o:free", "gpt-4o"),
         ("azure/eu/gpt-4o-mini", "gpt-4o-mini"),
         ("ft:gpt-4o-mini-2024-07-18:acme::AbC", "gpt-4o-mini"),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import brim
 from brim.messages import Media, Message
 from brim.tokens import counter_for
 
@@ -67,6 +68,11 @@ def test_images_count_by_the_providers_formula(
 )  # fmt: skip
 def test_an_image_of_unknown_size_counts_as_the_cap(model: str, cap: int) -> None:
     assert tokens(model, Media("image")) == cap
+
+
+def test_an_image_without_a_source_counts_as_one_of_unknown_size() -> None:
+    messages = [{"role": "user", "content": [{"type": "image"}]}]
+    assert brim.count(messages, model="claude-opus-4-1") > 1_568
 
 
 @given(
