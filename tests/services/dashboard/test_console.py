@@ -154,6 +154,7 @@ def test_axe_finds_no_violation_in_any_view(
     page = visit(
         served, viewport={"width": width, "height": 800}, color_scheme=colours, bypass_csp=True
     ).page
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     found = [_find_violations(page, "sign-in")]
     sign_in(page, secrets["boss"])
     expect(rows(page)).to_have_count(1)

@@ -129,9 +129,13 @@ function signIn() {
   the("sign-in-error").textContent = "";
   the("key").value = "";
   the("views").hidden = false;
-  the("sign-out").hidden = key.read() === null && !state.hasSession;
+  showSignOut();
   show();
 }
+
+const showSignOut = () => {
+  the("sign-out").hidden = !state.isSignedIn || (key.read() === null && !state.hasSession);
+};
 
 const SIGN_IN_PROBLEMS = {
   denied: "You signed in, but you are not one of the operators of this gateway.",
@@ -146,14 +150,18 @@ async function checkSession() {
     const { sign_in: isOffered, operator } = await get("brim/session");
     the("provider").hidden = !isOffered;
     state.hasSession = operator !== null;
+    showSignOut();
   } catch {
     // The next poll says what is wrong.
   }
+}
+
+/** Take the problem of a sign-in from the URL to which the gateway led back. */
+function takeSignInProblem() {
   const [view, problem] = location.hash.slice(1).split("/");
-  if (view === "sign-in") {
-    history.replaceState(null, "", "#requests");
-    state.signInProblem = SIGN_IN_PROBLEMS[problem] ?? "";
-  }
+  if (view !== "sign-in") return;
+  history.replaceState(null, "", "#requests");
+  state.signInProblem = SIGN_IN_PROBLEMS[problem] ?? "";
 }
 
 function rejectKey(error) {
@@ -338,5 +346,6 @@ the("theme").addEventListener("click", () => {
 dark.addEventListener("change", showTheme);
 
 showTheme();
-await checkSession();
+takeSignInProblem();
 showLocation();
+checkSession();
