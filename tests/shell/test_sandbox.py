@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import select
+import shlex
 import shutil
 import socket
 import subprocess
@@ -262,6 +263,16 @@ def test_files_that_the_shell_has_open_cannot_be_used(field: Field) -> None:
         command = f"echo changed >&{opened.fileno()}"
         assert field.run(command, keep=(opened.fileno(),)).returncode != 0
     assert (field.outside / "notes.txt").read_text() == "kept\n"
+
+
+def test_the_temporary_folder_is_locked_while_it_is_used(field: Field) -> None:
+    script = (
+        "import fcntl, os\n"
+        "folder = os.open(os.environ['TMPDIR'], os.O_RDONLY)\n"
+        "try:\n    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)\n    print('free')\n"
+        "except BlockingIOError:\n    print('in use')\n"
+    )
+    assert field.run(f"{sys.executable} -c {shlex.quote(script)}").stdout == "in use\n"
 
 
 def test_nothing_can_be_typed_on_the_terminal(field: Field) -> None:

@@ -642,7 +642,13 @@ def test_no_files_are_left_behind(desk: Desk, monkeypatch: pytest.MonkeyPatch) -
 
 def test_folders_of_killed_shells_are_removed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = desk.folder / "temporary"
-    names = ("brim-shell-killed", "brim-shell-open", "brim-shell-just-made", "other")
+    names = (
+        "brim-shell-killed",
+        "brim-run-killed",
+        "brim-shell-open",
+        "brim-shell-just-made",
+        "other",
+    )
     for name in names:
         (folder / name).mkdir(parents=True)
         if name != "brim-shell-just-made":
@@ -652,7 +658,7 @@ def test_folders_of_killed_shells_are_removed(desk: Desk, monkeypatch: pytest.Mo
     fcntl.flock(lock, fcntl.LOCK_EX)
     desk.run("echo a")
     os.close(lock)
-    assert {name for name in names if (folder / name).exists()} == {*names[1:]}
+    assert {name for name in names if (folder / name).exists()} == {*names[2:]}
 
 
 def test_a_full_disk_loses_only_the_middle_of_a_long_output(tmp_path: Path) -> None:

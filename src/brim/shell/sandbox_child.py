@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import platform
@@ -52,6 +53,8 @@ def main() -> NoReturn:
         signal.signal(signum, _ignore)  # a handler, which the command does not inherit
     LIBC.prctl(36, 1, 0, 0, 0)  # processes that the command leaves behind become ours
     temporary = os.environ["TMPDIR"] = options["temporary"] = tempfile.mkdtemp(prefix="brim-run-")
+    lock = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # a folder without a lock is removed later
     redirect = Path(options["project"], ".git", "commondir")  # git reads its settings from there
     had_redirect = redirect.exists()
     if redirect.parent.is_dir() and not redirect.parent.is_symlink():

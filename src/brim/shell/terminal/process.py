@@ -248,7 +248,8 @@ class ShellProcess:
 
 def _remove_stale_folders() -> None:
     """Remove the temporary folders of killed processes: those that no process has locked."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+    places = Path(tempfile.gettempdir())
+    for folder in (*places.glob(f"{_FOLDER_PREFIX}*"), *places.glob("brim-run-*")):  # of sandboxes
         with suppress(OSError):  # removed meanwhile, locked, or of another user
             lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
             try:
