@@ -66,7 +66,7 @@ class NotingConnection(Connection):
 
 
 def tables(options: Options) -> Iterator[Table]:
-    rounds = 1 if options.short else ROUNDS
+    rounds = 2 if options.short else ROUNDS
     arrivals = uvloop.run(_measure(rounds * WINDOW_SECONDS))
     rows: list[dict[str, Cell]] = []
     for name, text in LIMITS.items():
