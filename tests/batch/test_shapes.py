@@ -30,6 +30,7 @@ def fit_chat(messages: Any) -> Any:
         ({"id": 1, "messages": CHAT}, "messages"),
         ({"messages": json.dumps(CHAT)}, "messages"),
         ({"input": "hello", "model": "gpt-4o"}, "body"),
+        ({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}, "body"),
         ({"custom_id": "7", "body": {"messages": CHAT}}, "body"),
         ({"custom_id": "7", "params": {"messages": CHAT}}, "body"),
         ({"conversations": [{"from": "human", "value": "hi"}]}, "sharegpt"),
@@ -82,6 +83,18 @@ def test_a_body_of_another_format_keeps_it() -> None:
     fitted = fit_row(row)
     assert list(fitted)[:3] == ["model", "input", "instructions"]
     assert 0 < len(fitted["input"]) < len(row["input"])
+
+
+@pytest.mark.parametrize("dump", [list, json.dumps])
+def test_gemini_bodies_are_fitted_and_keep_their_shape(dump: Any) -> None:
+    contents = [{"role": "user", "parts": [{"text": turn["content"]}]} for turn in make_chat(3)]
+    row: Any = {"contents": dump(contents), "generationConfig": {"maxOutputTokens": 390}}
+    fitted = fit_row(row)
+    assert list(fitted)[:2] == ["contents", "generationConfig"]
+    kept = fitted["contents"] if dump is list else json.loads(fitted["contents"])
+    assert 0 < len(kept) < len(contents)
+    assert kept[-1] == contents[-1]
+    assert fitted["generationConfig"]["maxOutputTokens"] < 390
 
 
 def test_a_reply_limit_is_lowered_to_the_room_left() -> None:

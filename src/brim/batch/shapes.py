@@ -13,7 +13,7 @@ from operator import is_not
 from typing import Any, Final, Protocol
 
 from brim.errors import InputError
-from brim.wire.formats import REPLY_KEYS
+from brim.wire.formats import FORMATS, REPLY_KEYS
 
 Row = Any
 """A mapping, or a list of messages."""
@@ -21,9 +21,12 @@ Body = Mapping[str, Any]
 
 ENVELOPES: Final = ("body", "params")
 """Keys of the request in a row of the batch APIs of OpenAI and Anthropic."""
-_LISTS: Final = ("messages", "tools")
+_CONVERSATIONS: Final = frozenset(format.messages_key for format in FORMATS.values())
+_LISTS: Final = ("messages", "contents", "tools")
 BODY_COLUMNS: Final = REPLY_KEYS.union(
-    (*_LISTS, "input", *ENVELOPES, "model", "system", "instructions")
+    _CONVERSATIONS,
+    (*_LISTS, *ENVELOPES, "model", "system", "instructions"),
+    ("systemInstruction", "system_instruction", "generationConfig"),
 )
 """The columns of a table that belong to a request body."""
 _SCALARS: Final = frozenset((str, int, float, bool))
@@ -260,14 +263,14 @@ def _detect(row: Row, column: str | None) -> Shape | None:
             return TurnShape("lmsys" if name == "conversation" else name, name)
     if find_envelope(row) is not None:
         return SHAPES["body"]
-    if column is not None or not row.keys() & {"messages", "input"}:
+    if column is not None or row.keys().isdisjoint(_CONVERSATIONS):
         return None
     return MESSAGES if row.get("messages") is not None else SHAPES["body"]
 
 
 def find_envelope(value: Mapping[str, Any]) -> str | None:
     """Return the key of the request in a row of a batch API; None for a plain body."""
-    if value.get("messages") is not None or value.get("input") is not None:
+    if any(value.get(name) is not None for name in _CONVERSATIONS):
         return None
     return next((key for key in ENVELOPES if isinstance(_parse(value.get(key)), Mapping)), None)
 

@@ -26,7 +26,7 @@ _ZSTANDARD: Final = b"\x28\xb5\x2f\xfd"
 _BOM: Final = b"\xef\xbb\xbf"
 _BLOCK: Final = 1 << 16
 _ARRAY_OF_ROWS: Final = re.compile(
-    rb'\s*\[\s*(?:\[|\{[^{}\[\]]*"(?:messages|conversations?|input|body|params)"\s*:)'
+    rb'\s*\[\s*(?:\[|\{[^{}\[\]]*"(?:messages|conversations?|input|contents|body|params)"\s*:)'
 )
 """The beginning of a JSON array of rows; an array of messages begins with other fields."""
 
