@@ -57,7 +57,13 @@ def test_chat_calls_take_precedence_over_a_later_block() -> None:
     assert detect_format({"messages": chat}) is CHAT
 
 
-@pytest.mark.parametrize("body", [{}, {"messages": "hi"}, {"messages": 7}, {"prompt": "hi"}])
+@pytest.mark.parametrize("body", [{}, {"prompt": "hi", "messages": None}])
 def test_an_unknown_body_is_rejected_with_its_keys(body: dict[str, Any]) -> None:
-    with pytest.raises(brim.InputError, match=f"but has {next(iter(body), 'nothing')}"):
+    with pytest.raises(brim.InputError, match=f"but has {next(iter(body), 'nothing')}$"):
         detect_format(body)
+
+
+@pytest.mark.parametrize("messages", ["hi", 7, {"role": "user", "content": "hi"}])
+def test_messages_that_are_no_list_are_rejected_with_their_type(messages: Any) -> None:
+    with pytest.raises(brim.InputError, match=f"list of messages, not {type(messages).__name__}$"):
+        detect_format({"messages": messages})

@@ -347,11 +347,14 @@ def detect_format(body: Mapping[str, Any]) -> BodyFormat:
         )
     if messages is None and any(body.get(key) is not None for key in _RESPONSES_FIELDS):
         return RESPONSES
-    if not isinstance(messages, Sequence) or isinstance(messages, str):
+    if messages is None:
+        found = ", ".join(str(key) for key, value in body.items() if value is not None)
         raise InputError(
             "Unknown request body: it must have `messages` (chat completions, Anthropic), `input` "
-            f"(responses) or `contents` (Gemini), but has {', '.join(map(str, body)) or 'nothing'}"
+            f"(responses) or `contents` (Gemini), but has {found or 'nothing'}"
         )
+    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        raise InputError(f"`messages` must be a list of messages, not {type(messages).__name__}")
     return ANTHROPIC if _is_anthropic(body, messages) else CHAT
 
 
