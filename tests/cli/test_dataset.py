@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -256,8 +257,36 @@ def test_addresses_of_fsspec_are_read_and_written(kind: str, tmp_path: Path) -> 
     folder = brim_command("fit", "memory://in", *WINDOW, "-o", tmp_path / "all.jsonl")
     assert folder.exit_code == 3, folder.output
     assert len(read(tmp_path / "all.jsonl")) >= len(EXPECTED)
-    refused = brim_command("fit", given, *WINDOW, "--resume", "-o", f"memory://out/a{kind}")
-    assert "--resume needs" in refused.stderr
+    for remote in ("-o", "--plan"):
+        options = {"-o": tmp_path / "a.jsonl", remote: f"memory://out/a{kind}"}
+        refused = brim_command("fit", given, *WINDOW, "--resume", *chain(*options.items()))
+        assert "--resume needs" in refused.stderr
+
+
+def test_plans_and_reports_are_written_to_addresses(tmp_path: Path) -> None:
+    given = write(tmp_path / "rows.jsonl", ROWS)
+    memory = fsspec.filesystem("memory")
+    names = ("rows.jsonl", "plans.jsonl", "report.html")
+    addresses = [f"memory://all/{name}" for name in names]
+    extra = chain(*zip(("-o", "--plan", "--report"), addresses, strict=True))
+    result = brim_command("fit", given, *WINDOW, *extra)
+    assert result.exit_code == 3, result.output
+    rows, plans, report = (memory.cat(f"/all/{name}") for name in names)
+    assert len(rows.splitlines()) == len(plans.splitlines()) == len(ROWS)
+    assert b"<html" in report
+
+
+def test_one_conversation_and_its_plan_are_written_to_addresses(tmp_path: Path) -> None:
+    given = tmp_path / "chat.json"
+    given.write_text(json.dumps(make_chat(1)))
+    memory = fsspec.filesystem("memory")
+    addresses = ("-o", "memory://one/chat.json", "--plan", "memory://one/plan.json")
+    result = brim_command("fit", given, *WINDOW, *addresses)
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(memory.cat("/one/chat.json"))) < len(make_chat(1))
+    assert json.loads(memory.cat("/one/plan.json"))["fits"]
+    refused = brim_command("fit", given, *WINDOW, "-o", "nosuch://one/chat.json")
+    assert refused.stderr.startswith("brim: nosuch://one/chat.json: ")
 
 
 @pytest.mark.parametrize("address", ["nosuch://a/rows.jsonl", "memory://nosuch/rows.jsonl"])

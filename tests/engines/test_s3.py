@@ -8,13 +8,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fsspec
+import pyarrow
 import pytest
 import s3fs
 from moto.server import ThreadedMotoServer
 from pyarrow import parquet
+
+import brim
+from brim.batch.outputs import open_output
+from brim.batch.sources import FileKind, open_source
 
 BRIM = [sys.executable, "-m", "brim.cli", "fit"]
 WINDOW = ["--window", "400", "-m", "gpt-4o"]
@@ -23,19 +30,25 @@ WINDOW = ["--window", "400", "-m", "gpt-4o"]
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[s3fs.S3FileSystem]:
     """Yield the file system of a server with the bucket `data`, which fsspec uses by default."""
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
     os.environ |= {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_DEFAULT_REGION": "us-east-1",
     }
+    server = start_server()
     system = s3fs.S3FileSystem(use_listings_cache=False)
     system.mkdir("data")
     yield system
     server.stop()
+
+
+def start_server() -> ThreadedMotoServer:
+    """Start a server that fsspec uses by default; all of them have the same data."""
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    os.environ["AWS_ENDPOINT_URL"] = f"http://{host}:{port}"
+    return server
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -83,3 +96,32 @@ def test_a_bucket_that_does_not_exist_is_named(path: Path) -> None:
         assert done.returncode == 2
         assert "brim: s3://nosuch/a" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_stops_midway_is_an_error_with_the_address(
+    bucket: s3fs.S3FileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = 5 * 2**20
+    lines = [f"{json.dumps({'id': i, 'text': os.urandom(5000).hex()})}\n" for i in range(2000)]
+    data = "".join(lines).encode()
+    table = pyarrow.Table.from_pylist(list(map(json.loads, lines)))
+    sink = BytesIO()
+    parquet.write_table(table, sink, row_group_size=500, compression="none")
+    bucket.pipe({"data/long.jsonl": data, "data/long.parquet": sink.getvalue()})
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"default_block_size": block})
+    server = start_server()
+    sources = [open_source(f"s3://data/long.{kind}").pieces(None) for kind in ("jsonl", "parquet")]
+    for source in sources:
+        next(source)
+    output = open_output("s3://data/written.jsonl", FileKind("jsonl"))
+    output.write(data[: block + 1])
+    server.stop()
+    for source, kind in zip(sources, ("jsonl", "parquet"), strict=True):
+        with pytest.raises(brim.InputError, match=f"^s3://data/long.{kind}: EndpointConnection"):
+            list(source)
+    with pytest.raises(brim.InputError, match=r"^s3://data/written\.jsonl: EndpointConnection"):
+        output.finish()
+    output.close()
+    assert not bucket.exists("data/written.jsonl")

@@ -10,13 +10,22 @@ from __future__ import annotations
 import gzip
 import os
 import sys
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
-from brim.batch.sources import FileKind, is_remote, open_storage, pack_table, unpack_table
-from brim.batch.streams import require
+from brim.batch.sources import (
+    FileKind,
+    is_remote,
+    name_errors,
+    open_storage,
+    pack_table,
+    unpack_table,
+)
+from brim.batch.streams import require, write_file
 from brim.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,11 +78,11 @@ class TextOutput:
 
     def __init__(self, name: str, kind: FileKind, position: int | None = None) -> None:
         """Continue the file at a position; None starts it from scratch."""
+        self._name = name
         self._kind = kind
         self.position = position or 0
         self._transaction: Any = None
-        """Of an address: the file appears there once it is complete."""
-        self._is_complete = False
+        """Of an address: the file appears there once it is complete. None once it has ended."""
         if position is not None:
             self._cut_back(Path(name), position)
         self._file = self._open(name, "wb" if position is None else "ab")
@@ -83,8 +92,8 @@ class TextOutput:
             return sys.stdout.buffer
         if not is_remote(name):
             return cast("IO[bytes]", Path(name).open(mode))
-        with open_storage(name) as (system, path):
-            self._transaction = system.transaction
+        with open_storage(name, skip_instance_cache=True) as (system, path):
+            self._transaction = system.transaction  # of this file alone
             self._transaction.start()
             return cast("IO[bytes]", system.open(path, mode))
 
@@ -98,8 +107,9 @@ class TextOutput:
             os.truncate(path, position)
 
     def write(self, data: bytes) -> bool:
-        self._file.write(data)
-        self._file.flush()
+        with name_errors(self._name):
+            self._file.write(data)
+            self._file.flush()
         self.position += len(data)
         return True
 
@@ -107,13 +117,19 @@ class TextOutput:
         if self._kind.format == "json":
             end = b"\n]\n" if self.position else b"[]\n"
             self.write(compress(end, self._kind))
-        self._is_complete = True
+        if self._transaction is not None:
+            with name_errors(self._name):
+                self._file.close()
+                self._transaction.complete()
+            self._transaction = None
 
     def close(self) -> None:
-        if self._file is not sys.stdout.buffer:
-            self._file.close()
         if self._transaction is not None:
-            self._transaction.complete(commit=self._is_complete)
+            for end in (self._file.close, partial(self._transaction.complete, commit=False)):
+                with suppress(Exception):  # the error that ended the run matters
+                    end()
+        elif self._file is not sys.stdout.buffer:
+            self._file.close()
 
 
 class TableOutput:
@@ -206,3 +222,12 @@ def open_output(name: str, kind: FileKind, position: int | None = None) -> Outpu
     if kind.is_table and name == "-":
         raise InputError(f"{kind.format} cannot be written to standard output. Use -o FILE.")
     return (TableOutput if kind.is_table else TextOutput)(name, kind, position)
+
+
+def write_output(name: str, data: bytes) -> None:
+    """Write a whole file, standard output (`-`) or an address."""
+    if is_remote(name):
+        with open_storage(name) as (system, path):
+            system.pipe_file(path, data)
+    else:
+        write_file(Path(name), data)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from brim.batch.streams import write_file
+from brim.batch.outputs import write_output
 
 if TYPE_CHECKING:
     from brim.batch.tally import Tally
@@ -31,11 +30,9 @@ _WIDTH: Final = 24
 """The width of the longest bar in rem."""
 
 
-def write_report(
-    path: Path, tally: Tally, model: str | None, options: Mapping[str, object]
-) -> None:
-    """Write the page atomically."""
-    write_file(path, "\n".join(_render(tally, model, options)).encode())
+def write_report(name: str, tally: Tally, model: str | None, options: Mapping[str, object]) -> None:
+    """Write the page to a file or an address."""
+    write_output(name, "\n".join(_render(tally, model, options)).encode())
 
 
 def _render(tally: Tally, model: str | None, options: Mapping[str, object]) -> Iterator[str]:

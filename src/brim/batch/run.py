@@ -278,6 +278,8 @@ class Run:
             if self._checkpoint.target == len(self._targets) - 1:
                 break
             self._next_target()
+        if self._plans is not None:
+            self._plans.finish()
         self._checkpoint.is_complete = True
         self._save()
 

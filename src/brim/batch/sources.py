@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from io import BytesIO
+from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
@@ -84,20 +84,57 @@ def open_file(name: str) -> IO[bytes]:
     if not is_remote(name):
         return Path(name).open("rb")
     with open_storage(name) as (system, path):
-        return cast("IO[bytes]", system.open(path, "rb"))
+        return BufferedReader(RemoteFile(name, system.open(path, "rb")), _BUFFER)
 
 
 @contextmanager
-def open_storage(address: str) -> Iterator[tuple[Any, str]]:
-    """Yield fsspec's file system of an address, and the path there.
+def name_errors(address: str) -> Iterator[None]:
+    """Raise `InputError` with the address for any error: each storage service has its own classes.
 
-    Raise `InputError` with the address for any error: each storage service has its own classes.
+    Errors of local files have the name of the file, and stay as they are.
     """
-    core = require("fsspec", "arrow").core
     try:
-        yield core.url_to_fs(address)
+        yield
     except Exception as error:
+        if not is_remote(address):
+            raise
         raise InputError(f"{address}: {type(error).__name__}: {error}") from None
+
+
+@contextmanager
+def open_storage(address: str, **options: object) -> Iterator[tuple[Any, str]]:
+    """Yield fsspec's file system of an address, and the path there; errors name the address."""
+    core = require("fsspec", "arrow").core
+    with name_errors(address):
+        yield core.url_to_fs(address, **options)
+
+
+class RemoteFile(RawIOBase):
+    """A file at an address, open for reading; its errors name the address."""
+
+    def __init__(self, address: str, file: Any) -> None:
+        self._address = address
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def readinto(self, buffer: Any) -> int:
+        with name_errors(self._address):
+            return int(self._file.readinto(buffer))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def measure_file(name: str) -> int | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 import click
 
 from brim import __version__
-from brim.cli.options import FILE, FILE_PATH, number_option
+from brim.cli.options import FILE, number_option
 
 if TYPE_CHECKING:
     from brim.batch.run import Engine, Run, RunProgress, Shard, Task
@@ -40,7 +40,7 @@ class DatasetOptions:
     output_format: Format | None
     resume: bool
     shard: Shard | None
-    report: Path | None
+    report: str | None
     jobs: int | None
     engine: Literal["local", "ray"]
     address: str | None
@@ -78,7 +78,7 @@ def dataset_options(command: Command) -> Command:
             callback=_parse_shard,
             help="Process only the I-th of N parts: every N-th row, or file of a folder.",
         ),
-        click.option("--report", type=FILE_PATH, metavar="FILE", help="Write an HTML report."),
+        click.option("--report", metavar="FILE", help="Write an HTML report."),
         number_option("-j", "--jobs", help="Number of processes.  [default: one per core]"),
         click.option("--engine", type=click.Choice(("local", "ray")), default="local"),
         click.option("--address", metavar="ADDRESS", help="Ray cluster.  [default: a local one]"),
@@ -135,7 +135,7 @@ def fit_dataset(
     options: Mapping[str, Any],
     dataset: DatasetOptions,
     output: str | None,
-    plans: Path | None,
+    plans: str | None,
     document: InputFile | None,
 ) -> None:
     """Fit all rows, and end the command with the exit code of their errors."""
@@ -156,7 +156,7 @@ def fit_dataset(
         tasks,
         partial(_open_source, document=document, format=dataset.input_format),
         shard=WHOLE if folder else shard,
-        plans=None if plans is None else str(plans),
+        plans=plans,
         sizes={} if None in sizes.values() else sizes,  # type: ignore[arg-type]
     )
     display = Display(run)
@@ -179,21 +179,21 @@ def _open_source(name: str, *, document: InputFile | None, format: Format | None
 
 
 def _check_files(
-    tasks: Sequence[Task], output: str | None, plans: Path | None, *, resume: bool
+    tasks: Sequence[Task], output: str | None, plans: str | None, *, resume: bool
 ) -> None:
     """Raise UsageError for contradictory files."""
     from brim.batch.sources import is_remote
 
-    if resume and (output in (None, "-") or is_remote(str(output))):
-        raise click.UsageError("--resume needs a data set and -o FILE on this machine.")
-    written = {*(task.target for task in tasks), None if plans is None else str(plans)}
+    if resume and (output in (None, "-") or any(map(is_remote, filter(None, (output, plans))))):
+        raise click.UsageError("--resume needs a data set, and -o and --plan on this machine.")
+    written = {*(task.target for task in tasks), plans}
     for path in (Path(name) for name in written if name and not is_remote(name)):
         if any(
             path.exists() and Path(task.name).exists() and path.samefile(task.name)
             for task in tasks
         ):
             raise click.UsageError(f"{path} is the input file.")
-    if plans is not None and str(plans) == output:
+    if plans is not None and plans == output:
         raise click.UsageError("-o and --plan name the same file.")
 
 

@@ -6,7 +6,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,11 +18,10 @@ from brim.batch.streams import (
     dump_json,
     is_blank,
     parse_json,
-    write_file,
 )
 from brim.cli.dataset import DatasetOptions, dataset_options, fit_dataset, open_document
 from brim.cli.main import main
-from brim.cli.options import FILE, FILE_PATH, number_option, terminal_width
+from brim.cli.options import FILE, number_option, terminal_width
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting.api import fit as fit_body
 from brim.fitting.plan import get_overflow_plan
@@ -133,7 +131,7 @@ def count(
     help="Shape the messages for a strict chat template: mistral, gemma, strict, ..., or a file.",
 )
 @click.option("--explain", is_flag=True, help="Print a table with the outcome of each message.")
-@click.option("--plan", "plans", type=FILE_PATH, metavar="FILE", help="Write the plan as JSON.")
+@click.option("--plan", "plans", metavar="FILE", help="Write the plan as JSON.")
 @click.option(
     "--dry-run", is_flag=True, help="Print what would be done, without writing the conversation."
 )
@@ -142,7 +140,7 @@ def count(
 def fit(
     files: Sequence[str],
     tools: IO[bytes] | None,
-    plans: Path | None,
+    plans: str | None,
     output: str | None,
     explain: bool,
     dry_run: bool,
@@ -191,15 +189,15 @@ def fit(
         return
     if dataset.resume:
         raise click.UsageError("--resume needs a data set and -o FILE.")
-    out = None if dry_run else Path(output or "-")
+    out = None if dry_run else output or "-"
     _check(out, plans)
     _fit_one(document, options, out, plans, explain=explain)
 
 
-def _check(output: Path | None, plans: Path | None) -> None:
+def _check(output: str | None, plans: str | None) -> None:
     """Raise UsageError for contradictory outputs of one conversation."""
     for path in (output, plans):
-        if path is not None and path.suffix == ".gz":
+        if path is not None and path.endswith(".gz"):
             raise click.UsageError(
                 f"{path}: compressed output is not supported. Pipe the output into gzip."
             )
@@ -246,10 +244,12 @@ def _conversation(text: str) -> Any:
 def _fit_one(
     source: InputFile,
     options: Mapping[str, Any],
-    out: Path | None,
-    plans: Path | None,
+    out: str | None,
+    plans: str | None,
     explain: bool,
 ) -> None:
+    from brim.batch.outputs import write_output
+
     text = source.text()
     indent = 2 if "\n" in text.strip() else None
     try:
@@ -257,8 +257,9 @@ def _fit_one(
     except ContextOverflowError as error:
         _report(get_overflow_plan(error), plans, explain)
         raise
+    click.get_current_context().meta.pop(FILE, None)  # later errors name an output
     if out is not None:
-        write_file(out, dump_json(value, indent))
+        write_output(out, dump_json(value, indent))
     _report(plan, plans, explain)
 
 
@@ -272,12 +273,13 @@ def _fit_value(value: Any, options: Mapping[str, Any]) -> tuple[Any, Plan]:
         raise InputError("The JSON is nested too deeply.") from None
 
 
-def _report(plan: Plan, plans: Path | None, explain: bool) -> None:
+def _report(plan: Plan, plans: str | None, explain: bool) -> None:
     """Print what was done to standard error, and write the plan to its file."""
+    from brim.batch.outputs import write_output
     from brim.fitting.explain import render_plan
 
     if plans is not None:
-        write_file(plans, dump_json(plan.to_dict(), indent=2))
+        write_output(plans, dump_json(plan.to_dict(), indent=2))
     if explain:
         click.echo(render_plan(plan, terminal_width(sys.stderr)), err=True)
     elif plan.fits:
