@@ -84,8 +84,8 @@ def find_window(size: int) -> int:
 def measure_throughput(folder: Path) -> Table:
     from brim.batch import Fitter
     from brim.batch.chunks import Chunk, Job, process_chunk
+    from brim.batch.input_files import FileKind, open_source
     from brim.batch.shapes import MESSAGES
-    from brim.batch.sources import FileKind, open_source
     from brim.tokens import tokenizer
 
     window, path = find_window(LARGE_BYTES), folder / "large.jsonl"

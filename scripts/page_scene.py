@@ -24,8 +24,8 @@ from brim.gateway.accounts.editor import AccountEditor
 from brim.gateway.accounts.keys import ApiKey, KeyRules, create_key, hash_secret
 from brim.gateway.accounts.reservations import Charge, Reservation, Settlement
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
-from brim.gateway.history import RequestHistory
 from brim.gateway.records import RequestRecord
+from brim.gateway.request_history import RequestHistory
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, ScriptedServer, TextReply
 from tests.support.gateway.process import Running, run_gateway

@@ -20,8 +20,8 @@ from moto.server import ThreadedMotoServer
 from pyarrow import parquet
 
 import brim
+from brim.batch.input_files import FileKind, open_source
 from brim.batch.outputs import open_output
-from brim.batch.sources import FileKind, open_source
 
 BRIM = [sys.executable, "-m", "brim.cli", "fit"]
 WINDOW = ["--window", "400", "-m", "gpt-4o"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from brim.shell.terminal.completion import TIMEOUT
+from brim.shell.terminal.shell_completion import TIMEOUT
 from brim.shell.terminal.user_shell import UserShell
 from brim.testing import ScriptedServer
 from tests.support.shell.driver import Home, Typist, home

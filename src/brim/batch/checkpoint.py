@@ -13,8 +13,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from brim.batch.sources import Piece
-from brim.batch.streams import dump_json, write_file
+from brim.batch.byte_streams import dump_json, write_file
+from brim.batch.input_files import Piece
 from brim.batch.tally import Tally
 from brim.errors import InputError
 
@@ -55,19 +55,18 @@ def load_checkpoint(path: Path, output: Path, options: Mapping[str, Any]) -> Che
         ) from None
     except ValueError:
         raise InputError(f"{path} is damaged. Run without --resume.") from None
-    earlier = Checkpoint(**{**data, "tally": Tally.from_dict(data["tally"])})
-    current = json.loads(json.dumps(options))
+    earlier, current = data["options"], json.loads(json.dumps(options))
     changed = [
-        f"{name} was {_shorten(earlier.options.get(name))} and is now {_shorten(current.get(name))}"
-        for name in sorted({*earlier.options, *current})
-        if earlier.options.get(name) != current.get(name)
+        f"{name} was {_shorten(earlier.get(name))} and is now {_shorten(current.get(name))}"
+        for name in sorted({*earlier, *current})
+        if earlier.get(name) != current.get(name)
     ]
     if changed:
         raise InputError(
             f"{output} was written with other options: {'; '.join(changed)}. "
             "Use the same options, or run without --resume."
         )
-    return earlier
+    return Checkpoint(**{**data, "tally": Tally.from_dict(data["tally"])})
 
 
 def _shorten(value: object) -> str:

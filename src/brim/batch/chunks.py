@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from brim.batch.byte_streams import decode_text, dump_json, parse_json, require
+from brim.batch.input_files import FileKind, Piece, pack_table, unpack_table
 from brim.batch.outputs import encode_lines
 from brim.batch.shapes import Row, Shape, to_plain
-from brim.batch.sources import FileKind, Piece, pack_table, unpack_table
 from brim.batch.stages import ERROR, Fitter, RowResult
-from brim.batch.streams import decode_text, dump_json, parse_json, require
 from brim.batch.tally import Tally
 from brim.errors import BrimError, InputError
 

@@ -17,7 +17,8 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
-from brim.batch.sources import (
+from brim.batch.byte_streams import require, write_file
+from brim.batch.input_files import (
     FileKind,
     is_remote,
     name_errors,
@@ -25,7 +26,6 @@ from brim.batch.sources import (
     pack_table,
     unpack_table,
 )
-from brim.batch.streams import require, write_file
 from brim.errors import InputError
 
 if TYPE_CHECKING:

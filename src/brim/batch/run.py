@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from brim.batch.checkpoint import Checkpoint, extend_digest, load_checkpoint
 from brim.batch.chunks import Chunk, ChunkResult, Job, infer_schema, read_rows
+from brim.batch.input_files import FileKind, Format, Source, find_files, find_kind, is_remote
 from brim.batch.outputs import Output, open_output
 from brim.batch.shapes import MESSAGES, Row, Shape, detect_shape
-from brim.batch.sources import FileKind, Format, Source, find_files, find_kind, is_remote
 from brim.batch.tally import Tally
 from brim.batch.workers import block_interrupts
 from brim.errors import InputError

@@ -18,9 +18,9 @@ from brim import __version__
 from brim.cli.options import FILE, number_option
 
 if TYPE_CHECKING:
+    from brim.batch.byte_streams import InputFile
+    from brim.batch.input_files import Format, Source
     from brim.batch.run import Engine, Run, RunProgress, Shard, Task
-    from brim.batch.sources import Format, Source
-    from brim.batch.streams import InputFile
     from brim.batch.tally import Tally
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -112,8 +112,8 @@ def _parse_shard(context: click.Context, option: click.Parameter, text: str | No
 
 def open_document(files: Sequence[str], dataset: DatasetOptions) -> InputFile | None:
     """Return the text file if there is only one; None for folders, tables and several files."""
-    from brim.batch.sources import find_files, find_kind, open_file
-    from brim.batch.streams import InputFile
+    from brim.batch.byte_streams import InputFile
+    from brim.batch.input_files import find_files, find_kind, open_file
 
     kind = find_kind(files[0])
     is_table = kind is not None and kind.is_table and dataset.input_format is None
@@ -141,8 +141,8 @@ def fit_dataset(
     """Fit all rows, and end the command with the exit code of their errors."""
     from brim.batch import Fitter
     from brim.batch.chunks import Job
+    from brim.batch.input_files import measure_file
     from brim.batch.run import WHOLE, Run, find_tasks
-    from brim.batch.sources import measure_file
 
     click.get_current_context().meta.pop(FILE, None)  # errors name one of several files
     shard = dataset.shard or WHOLE
@@ -171,7 +171,7 @@ def fit_dataset(
 
 
 def _open_source(name: str, *, document: InputFile | None, format: Format | None) -> Source:
-    from brim.batch.sources import TextSource, find_text_format, open_source
+    from brim.batch.input_files import TextSource, find_text_format, open_source
 
     if document is None:
         return open_source(name, format)
@@ -182,7 +182,7 @@ def _check_files(
     tasks: Sequence[Task], output: str | None, plans: str | None, *, resume: bool
 ) -> None:
     """Raise UsageError for contradictory files."""
-    from brim.batch.sources import is_remote
+    from brim.batch.input_files import is_remote
 
     if resume and (output in (None, "-") or any(map(is_remote, filter(None, (output, plans))))):
         raise click.UsageError("--resume needs a data set, and -o and --plan on this machine.")
@@ -205,8 +205,8 @@ def _keep_checkpoint(
     folder: str | None,
 ) -> Tally:
     """Return the tally of earlier runs; outputs that are no files have no checkpoint."""
+    from brim.batch.input_files import is_remote
     from brim.batch.run import WHOLE, locate_checkpoint
-    from brim.batch.sources import is_remote
     from brim.batch.tally import Tally
 
     if output is None or output == "-" or is_remote(output):
@@ -223,7 +223,7 @@ def _keep_checkpoint(
 
 def _choose_engine(dataset: DatasetOptions) -> Engine:
     if dataset.engine == "ray":
-        from brim.batch.streams import require
+        from brim.batch.byte_streams import require
 
         require("ray", "ray")
         from brim.integrations import ray

@@ -10,15 +10,15 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from brim.batch.shapes import MESSAGES, detect_shape
-from brim.batch.sources import find_text_format
-from brim.batch.streams import (
+from brim.batch.byte_streams import (
     InputFile,
     decode_text,
     dump_json,
     is_blank,
     parse_json,
 )
+from brim.batch.input_files import find_text_format
+from brim.batch.shapes import MESSAGES, detect_shape
 from brim.cli.dataset import DatasetOptions, dataset_options, fit_dataset, open_document
 from brim.cli.main import main
 from brim.cli.options import FILE, number_option, terminal_width

@@ -40,7 +40,7 @@ from brim.config.schema import (
     UpstreamConfig,
     UpstreamProblem,
 )
-from brim.config.sources import check_file, redact
+from brim.config.settings_sources import check_file, redact
 from brim.config.toml_text import (
     escape_unprintable,
     format_value,

@@ -16,7 +16,14 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from brim.config.schema import Config, Group, Named, Node, group_of, key_of
-from brim.config.sources import Setting, SettingsSource, build, read_file, read_flag, read_variables
+from brim.config.settings_sources import (
+    Setting,
+    SettingsSource,
+    build,
+    read_file,
+    read_flag,
+    read_variables,
+)
 from brim.config.toml_text import Key, format_key, home_as_tilde
 from brim.errors import ConfigError
 

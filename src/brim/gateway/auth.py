@@ -28,7 +28,7 @@ from brim.gateway.headers import ClientHeaders
 
 if TYPE_CHECKING:
     from brim.gateway.identity import IdentityProvider
-    from brim.gateway.sessions import OperatorSessions
+    from brim.gateway.operator_sessions import OperatorSessions
 
 KNOWN_KEY_SECONDS: Final = 5.0
 """Seconds for which a key and its caps are cached."""

@@ -14,13 +14,13 @@ from brim.fitting.plan import get_overflow_plan
 from brim.fitting.policies import OFF
 from brim.gateway import bodies, headers
 from brim.gateway.billing import RequestBilling
+from brim.gateway.dropped_messages import RETRIEVE_HINT
 from brim.gateway.fit_request import BodyAdditions, ClientRequest, FittedRequest, RequestFit
 from brim.gateway.handler import Services
 from brim.gateway.headers import ClientHeaders, RequestOptions
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.model_route import ModelRoute, RejectedRequest
 from brim.gateway.records import RequestRecord
-from brim.gateway.retrieval import RETRIEVE_HINT
 from brim.gateway.stream_monitor import StreamOpening, classify_error
 from brim.gateway.trace_context import TRACEPARENT
 from brim.gateway.usage_lookup import LostReply

@@ -20,8 +20,8 @@ import orjson
 
 from brim.config import ExportConfig, open_private
 from brim.errors import InputError
-from brim.gateway.history import MAX_INTEGER
 from brim.gateway.records import RequestRecord
+from brim.gateway.request_history import MAX_INTEGER
 
 Row = Mapping[str, Any]
 

@@ -15,14 +15,14 @@ from brim.gateway import logs
 from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.reservations import Settlement
 from brim.gateway.auth import Authenticator
+from brim.gateway.dropped_messages import DroppedMessages
 from brim.gateway.export import RequestExport
 from brim.gateway.handler import RequestHandler, Services, WorkerPool
-from brim.gateway.history import RequestHistory
 from brim.gateway.limits import RequestLimits
 from brim.gateway.metrics import Metrics
 from brim.gateway.records import RecentRequests
 from brim.gateway.reload import ConfigChange
-from brim.gateway.retrieval import DroppedMessages
+from brim.gateway.request_history import RequestHistory
 from brim.gateway.routes import ModelRoutes
 from brim.gateway.usage_lookup import LostReply
 
@@ -246,7 +246,7 @@ def _create_authenticator(
         return Authenticator(accounts)
     try:
         from brim.gateway.identity import IdentityProvider
-        from brim.gateway.sessions import OperatorSessions
+        from brim.gateway.operator_sessions import OperatorSessions
     except ImportError as error:
         message = "gateway.oidc needs PyJWT. Install it: pip install 'brim[oidc]'"
         raise InputError(message) from error

@@ -22,10 +22,10 @@ from brim.gateway.account_service import AccountService
 from brim.gateway.accounts.keys import Access
 from brim.gateway.accounts.reservations import Settlement
 from brim.gateway.auth import Authenticator
+from brim.gateway.dropped_messages import DroppedMessages
 from brim.gateway.errors import GatewayError
 from brim.gateway.limits import ABORT_EXTENSION, ClientDisconnectedError, RequestLimits
 from brim.gateway.records import RequestRecord
-from brim.gateway.retrieval import DroppedMessages
 from brim.gateway.routes import ModelRoutes
 from brim.gateway.usage_lookup import LostReply
 from brim.providers.http_connection import Header

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from brim.gateway.errors import GatewayError
 from brim.gateway.failures import explain_failure
 from brim.gateway.gateway import Gateway
-from brim.gateway.history import DAY, GroupOfRequests, HistoryFilter, RequestSums
+from brim.gateway.request_history import DAY, GroupOfRequests, HistoryFilter, RequestSums
 from brim.gateway.responses import json_response, parse_number
 
 MAX_FOUND: Final = 1_000

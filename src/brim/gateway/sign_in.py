@@ -26,7 +26,7 @@ from brim.gateway.responses import json_response
 
 if TYPE_CHECKING:
     from brim.gateway.identity import IdentityProvider
-    from brim.gateway.sessions import OperatorSessions
+    from brim.gateway.operator_sessions import OperatorSessions
 
 CALLBACK: Final = "/brim/sign-in/callback"
 SIGN_IN_PATHS: Final = ("/brim/session", "/brim/sign-in", CALLBACK, "/brim/sign-out")

@@ -17,14 +17,6 @@ from types import MappingProxyType
 from typing import Final
 
 from brim.errors import BrimError, InputError
-from brim.shell.terminal.completion import (
-    ASK_FISH,
-    build_script,
-    offer_in_zsh,
-    parse_offered,
-    run_in_bash,
-)
-from brim.shell.terminal.completion import TIMEOUT as COMPLETION_TIMEOUT
 from brim.shell.terminal.dialects import OWN, CommandStatus, ShellDialect
 from brim.shell.terminal.output_text import OutputBuffer, OutputCleaner
 from brim.shell.terminal.process import (
@@ -43,6 +35,14 @@ from brim.shell.terminal.relay import (
     window_size,
     write_all,
 )
+from brim.shell.terminal.shell_completion import (
+    ASK_FISH,
+    build_script,
+    offer_in_zsh,
+    parse_offered,
+    run_in_bash,
+)
+from brim.shell.terminal.shell_completion import TIMEOUT as COMPLETION_TIMEOUT
 
 _START_TIMEOUT: Final = 20.0
 """Seconds that the user's start files may take."""

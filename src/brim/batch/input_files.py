@@ -13,7 +13,7 @@ from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
-from brim.batch.streams import InputFile, is_blank, require
+from brim.batch.byte_streams import InputFile, is_blank, require
 from brim.errors import InputError
 
 if TYPE_CHECKING:

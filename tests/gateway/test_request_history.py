@@ -16,8 +16,8 @@ import pytest
 from brim.config import GatewayConfig
 from brim.gateway.errors import INTERNAL_ERROR_MESSAGE
 from brim.gateway.failures import explain_failure
-from brim.gateway.history import DAY, HistoryFilter, RequestHistory
 from brim.gateway.records import RequestRecord
+from brim.gateway.request_history import DAY, HistoryFilter, RequestHistory
 from brim.models.pricing import Usage
 from brim.testing import ErrorReply, ScriptedServer
 from tests.support.gateway.accounts import bearer_headers, create_secret, say_hi

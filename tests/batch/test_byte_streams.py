@@ -12,8 +12,8 @@ import pytest
 import zstandard
 
 import brim
-from brim.batch.sources import find_text_format
-from brim.batch.streams import InputFile, decode_text, dump_json, parse_json
+from brim.batch.byte_streams import InputFile, decode_text, dump_json, parse_json
+from brim.batch.input_files import find_text_format
 
 
 def source_of(data: bytes) -> InputFile:

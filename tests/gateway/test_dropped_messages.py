@@ -14,8 +14,8 @@ import pytest
 
 import brim
 from brim.config import GatewayConfig
-from brim.gateway import retrieval
-from brim.gateway.retrieval import MAX_AGE, DroppedMessages
+from brim.gateway import dropped_messages
+from brim.gateway.dropped_messages import MAX_AGE, DroppedMessages
 from brim.testing import ScriptedServer
 from tests.support.gateway.accounts import bearer_headers, create_secret
 from tests.support.gateway.clients import long_talk
@@ -121,7 +121,7 @@ def test_its_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     plans = [plan_of([("user", f"Talk {n}."), *TALK]) for n in range(5)]
     kept = DroppedMessages()
     size = len(kept.find(None, kept.add(None, plans[0])) or b"")
-    monkeypatch.setattr(retrieval, "MAX_BYTES", 3 * size)
+    monkeypatch.setattr(dropped_messages, "MAX_BYTES", 3 * size)
     ids = [kept.add(None, plan) for plan in plans]
     assert len(set(ids)) == 5
     assert [kept.find(None, id) is not None for id in ids] == [False, False, True, True, True]

@@ -41,7 +41,7 @@ COLUMNS: Final = (
     *("resent", "fallback", "input", "cached", "output", "cost", "first_byte", "seconds", "failed"),
 )
 _MIGRATIONS: Final[tuple[Migration, ...]] = (
-    partial(run_script, package="brim.gateway", file="history.sql"),
+    partial(run_script, package="brim.gateway", file="request_history.sql"),
 )
 _INSERT: Final = (
     f"INSERT OR IGNORE INTO requests ({', '.join(COLUMNS)}) "
