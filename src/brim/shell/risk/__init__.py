@@ -39,17 +39,17 @@ def assess(
     `since`, no file that is run counts as read-only. What only fish understands is destructive.
     """
     from brim.shell.risk.places import Places
-    from brim.shell.risk.review import Review, ShellNames
+    from brim.shell.risk.review import Review
     from brim.shell.risk.words import clean, reads_alike_in_fish
 
     text, found = clean(command), Assessment()
     known = {"PWD": str(folder)} | {name: clean(value) for name, value in variables.items()}
     places = Places((folder,), home or Path(known.get("HOME") or "/"), project, since)
-    names = ShellNames(known, {k: clean(v) for k, v in aliases.items()}, functions)
+    cleaned = {name: clean(text) for name, text in aliases.items()}
     try:
         if is_fish and not reads_alike_in_fish(text):
             found.add(text, "fish may read it in another way")
-        Review(found, names, places, text).script(text, text)
+        Review(found, places, text, known, cleaned, set(functions)).script(text, text)
     except LimitReachedError:
         pass
     except Exception as error:  # an internal error must not let a command through

@@ -57,10 +57,6 @@ class Places:
         added = tuple(Path(os.path.normpath(folder / word)) for folder in self.folders)
         return replace(self, folders=tuple(dict.fromkeys((*self.folders, *added)))[:16])
 
-    def elsewhere(self) -> Places:
-        """Return the places of a command on another machine."""
-        return replace(self, is_remote=True)
-
     def paths(self, word: str) -> list[Path] | None:
         """Return where a name may be; None if that cannot be seen from here."""
         text = plain(word)

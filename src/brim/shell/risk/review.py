@@ -32,9 +32,10 @@ from brim.shell.risk.inner import (
     find_inner_commands,
     find_run_code,
 )
-from brim.shell.risk.places import LARGEST_READ, Places
+from brim.shell.risk.places import Places
 from brim.shell.risk.words import (
     DEEPEST_TREE,
+    LONGEST,
     UNKNOWN,
     Expander,
     UnreadableError,
@@ -55,15 +56,6 @@ DEEPEST: Final = 8
 """Levels of nested shells, scripts and aliases."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShellNames:
-    """The names that the user's shell knows."""
-
-    variables: Mapping[str, str]
-    aliases: Mapping[str, str]
-    functions: frozenset[str] = frozenset()
-
-
 _QUOTED_INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
 _INDEX: Final = {
     "raw_string": _QUOTED_INDEX,
@@ -82,17 +74,19 @@ class Review:
     """Reviews texts and commands, and records what it finds."""
 
     log: Assessment
-    names: ShellNames
     places: Places
     whole: str
     """The outermost text."""
+    variables: Mapping[str, str]
+    """Those of the user's shell."""
+    aliases: Mapping[str, str]
+    functions: set[str]
+    """Functions of the user's shell, and those that the text defines."""
     depth: int = 0
     stdin: str | None = None
     """What a command without input of its own reads; None for the terminal."""
     assigned: set[str] = field(default_factory=set)
     """Variables whose values are unknown."""
-    functions: set[str] = field(default_factory=set)
-    """Functions that the text defines."""
 
     def inner(self, places: Places | None = None, stdin: str | None = None) -> Review:
         """Return a review of a shell inside this one."""
@@ -117,8 +111,7 @@ class Review:
             if command_table().patterns["endless"].search(text):
                 self.log.add(source, "calls itself without end")
             self.assigned |= find_assigned(text)
-            variables, home = self.names.variables, str(self.places.home)
-            self._walk(root, Expander(variables, home, self.assigned))
+            self._walk(root, Expander(self.variables, str(self.places.home), self.assigned))
         except UnreadableError as error:
             self.log.add(source, str(error))
 
@@ -206,7 +199,7 @@ class Review:
         elif name == "PATH" and re.search(r"(^|:)(?![/~:\ue000]|$)", value):
             self.log.add(source, "programs would be taken from a relative folder")
         elif not any(fnmatchcase(name, pattern) for pattern in table["harmless"]):
-            is_new = name.isidentifier() and name.islower() and name not in self.names.variables
+            is_new = name.isidentifier() and name.islower() and name not in self.variables
             if name == "IFS" and is_prefix:
                 return
             if is_prefix or not is_new:
@@ -257,10 +250,10 @@ class Review:
         if name is None:
             return
         call = ProgramCall(name, tuple(words[1:]), self.places, stdin)
-        alias = self.names.aliases.get(first)
+        alias = self.aliases.get(first)
         if alias is not None and words[0].is_bare:
-            kept = {key: value for key, value in self.names.aliases.items() if key != first}
-            inside = replace(self.inner(stdin=stdin), names=replace(self.names, aliases=kept))
+            inside = self.inner(stdin=stdin)
+            inside.aliases = {key: value for key, value in self.aliases.items() if key != first}
             inside.script(f"{alias}{source.removeprefix(first)}", source)
             return
         if name in ("cd", "pushd"):
@@ -269,10 +262,11 @@ class Review:
             for text in call.operands("-p", "-d", "-n", "-t", "-N", "-i"):
                 self.assigned.add(text)
                 self.assign(text, "", source, is_prefix=False)
-        if "/" in first or first in self.functions or first in self.names.functions:
+        if "/" in first or first in self.functions:
             self.log.raise_to_other()
-        if "/" in first and not self.places.is_remote:
-            self._run_program_file(words[0].text, call, source)
+        is_installed = not is_known(first) or _INSTALLED.match(first)
+        if "/" in first and not is_installed and not self.places.is_remote:
+            self._run_file(RunFile(first), call, source)
         self._run_program(call, words, source)
 
     def _program_name(self, word: Word, source: str) -> str | None:
@@ -309,7 +303,7 @@ class Review:
         secrets = command_table().patterns["secret_files"]  # not to be read without a question
         if any(secrets.search(plain(text)) for text in call.texts):
             return False
-        folders = self.names.variables.get("PATH")
+        folders = self.variables.get("PATH")
         if plain(words[0].text) != call.name or re.search(r"(^|:)(?!/|~)", folders or "/"):
             return False  # another program, or one in a relative folder
         path = shutil.which(call.name, path=folders)
@@ -329,7 +323,7 @@ class Review:
         stdin = None if call.name == "xargs" else call.stdin
         for found, traits in inner:
             is_remote = "remote" in traits
-            review = self.inner(self.places.elsewhere() if is_remote else None, stdin)
+            review = self.inner(replace(self.places, is_remote=True) if is_remote else None, stdin)
             if isinstance(found, RunFile):
                 self._run_file(found, call, source)
             elif found == call.stdin == UNKNOWN:
@@ -342,11 +336,6 @@ class Review:
                 review.run(found, stdin, source)
 
     # Files that are run
-
-    def _run_program_file(self, word: str, call: ProgramCall, source: str) -> None:
-        """Review a program that is named with its folder."""
-        if is_known(word) and not _INSTALLED.match(plain(word)):
-            self._run_file(RunFile(word), call, source)
 
     def _run_file(self, file: RunFile, call: ProgramCall, source: str) -> None:
         """Review a file that is run: it is as dangerous as its content."""
@@ -364,8 +353,8 @@ class Review:
                 self.inner().script(part, f"{source}: {part}")
         elif text is None:
             self._run_missing_file(name, source)
-        elif len(text) <= LARGEST_READ and _is_shell_script(name, text, call):
-            self._run_script_file(text, name, source, has_changed=has_changed)
+        elif (has_changed or len(text) <= LONGEST) and _is_shell_script(name, text, call):
+            self.inner().script(text, f"{source}: {name}")
         elif found := command_table().patterns["removes"].search(text):
             self.log.add(source, f"{name} can remove things ({found[0].strip()[:40]})")
 
@@ -376,15 +365,6 @@ class Review:
         is_new = is_mentioned and not self.places.exists(name)
         if is_new or name.startswith(("/dev/", "/proc/")):
             self.log.add(source, f"runs {name}, whose content is known only at run time")
-
-    def _run_script_file(self, text: str, name: str, source: str, *, has_changed: bool) -> None:
-        try:
-            parse_command(text.replace("\\\n", ""))
-        except UnreadableError as error:
-            if has_changed or command_table().patterns["removes"].search(text):
-                self.log.add(source, f"{name} cannot be assessed: {error}")
-            return
-        self.inner().script(text, f"{source}: {name}")
 
 
 _INSTALLED: Final = re.compile(r"/(usr/)?(local/)?s?bin/|/lib|/opt/")
