@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from brim.shell.risk.calls import ProgramCall, command_table, find_code, language_of
-from brim.shell.risk.places import git_runs
 from brim.shell.risk.words import UNKNOWN, display, is_known, is_pattern, plain
 
 REMOVES: Final = "removes files and folders"
@@ -30,10 +29,16 @@ def _first(whys: Iterator[str | None]) -> str | None:
 
 
 def _why_output(call: ProgramCall) -> str | None:
-    """Output files that options name: overwriting one that exists."""
-    flags = [flag for rule in command_table().outputs.get(call.name, ()) for flag in rule.options]
-    names = [value for value in call.values(*flags) if value != "-"]
-    return _first(call.places.why_overwritten(name) for name in names)
+    """Output files that arguments name: overwriting one that exists."""
+    names: list[str] = []
+    for rule in command_table().outputs.get(call.name, ()):
+        names += call.values(*rule.options)
+        if rule.most_operands is not None:
+            names += call.operands(*rule.exceptions)[rule.most_operands :]
+    appends = call.name == "tee" and call.has("-a", "--append")
+    return _first(
+        call.places.why_overwritten(name, appends=appends) for name in names if name != "-"
+    )
 
 
 def _surprises(call: ProgramCall) -> Iterator[str]:
@@ -43,10 +48,9 @@ def _surprises(call: ProgramCall) -> Iterator[str]:
         text = display(word.text)
         if word.empties and not word.text.startswith("-"):
             yield f"{word.empties[0]} is empty, so this is {text or 'nothing'}"
-        elif is_pattern(word.text) and call.places.is_wide(word.text):
-            yield f"{text} is everything in the folder"
         elif not word.text.startswith("-") and call.places.is_wide(word.text):
-            yield f"{text} is a whole tree"
+            is_all = is_pattern(word.text)
+            yield f"{text} is {'everything in the folder' if is_all else 'a whole tree'}"
     if call.places.lost_variable:
         yield f"{call.places.lost_variable} is empty, so cd went to the home folder"
 
@@ -88,17 +92,6 @@ def _arrivals(call: ProgramCall, sources: Sequence[str], target: str) -> Iterato
             yield f"{target.rstrip('/')}/{name}"
 
 
-def _tee(call: ProgramCall) -> str | None:
-    appends = call.has("-a", "--append")
-    return _first(call.places.why_overwritten(n, appends=appends) for n in call.operands())
-
-
-def _second(call: ProgramCall) -> str | None:
-    """uniq and xxd: their second operand is the output."""
-    names = call.operands("-f", "-s", "-w", "-l", "-c", "-g")[1:2]
-    return _first(map(call.places.why_overwritten, names))
-
-
 def _tar(call: ProgramCall) -> str | None:
     """tar and unzip: unpacking over the system, or packing into a file that exists."""
     letters = plain("".join(call.texts[:1]))
@@ -112,6 +105,7 @@ def _tar(call: ProgramCall) -> str | None:
 
 
 def _git(call: ProgramCall) -> str | None:
+    git_runs = command_table().patterns["git_runs"].search
     settings = map(plain, call.values("-c"))
     if any(git_runs(setting.partition("=")[0]) or "=!" in setting for setting in settings):
         return "sets a command that git runs"
@@ -181,8 +175,6 @@ RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
         ("rm", "unlink", "shred"), lambda call: "; ".join(dict.fromkeys(_surprises(call)))
     ),
     **dict.fromkeys(("mv", "cp", "install", "ln", "gmv", "gcp"), _copy),
-    **dict.fromkeys(("tee", "sponge"), _tee),
-    **dict.fromkeys(("uniq", "xxd"), _second),
     **dict.fromkeys(("tar", "bsdtar", "gtar", "unzip"), _tar),
     **dict.fromkeys(command_table().names["databases"], _sql),
     "git": _git,

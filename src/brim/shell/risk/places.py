@@ -25,9 +25,9 @@ _GIT_HOOKS: Final = ("post-index-change", "fsmonitor-watchman", "query-watchman"
 
 
 @cache
-def load_patterns() -> Mapping[str, re.Pattern[str]]:
+def load_patterns(kind: str = "patterns") -> Mapping[str, re.Pattern[str]]:
     """Return the patterns of `data/commands.toml`."""
-    return {name: re.compile(text) for name, text in load_table("commands")["patterns"].items()}
+    return {name: re.compile(text) for name, text in load_table("commands")[kind].items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,26 +140,18 @@ class Places:
     def why_overwritten(self, word: str, *, appends: bool = False) -> str | None:
         """Return why writing to this file needs a yes; None if nothing is lost."""
         name = os.path.normpath(plain(word)) if word else ""
-        sinks = load_table("commands")["names"]["sinks"].split()
-        if name in sinks or re.match(r"/dev/(fd|pts)/", name):
+        if load_patterns()["sinks"].fullmatch(name):
             return None
-        if name.startswith(("/dev/tcp/", "/dev/udp/")):
-            return f"opens a connection to {display(word)}"
-        if name.startswith(("/dev/", "/proc/", "/sys/")):
-            return f"writes to the device {display(word)}"
-        if load_patterns()["access_files"].search(name):
-            return f"changes {display(word)}, which controls access or runs automatically"
+        for why, pattern in load_patterns("writes").items():
+            if pattern.search(name):
+                return why.format(display(word))
         if appends:
             return None
         if load_patterns()["startup_files"].search(name):
             return f"replaces {display(word)}"
         if not is_known(word) or is_pattern(word):
             return "overwrites a file that is known only at run time"
-        if not self.has_content(word):
-            return None
-        if self.paths(word) is None:
-            return f"may overwrite {display(word)}, which is not visible from here"
-        return f"overwrites {display(word)}"
+        return f"overwrites {display(word)}" if self.has_content(word) else None
 
     def has_plain_repository(self, folder: str | None) -> bool:
         """Return whether no setting, hook or submodule of a git repository runs a program."""
@@ -170,37 +162,29 @@ class Places:
         return all(map(_is_plain_repository, folders))
 
 
-def git_runs(setting: str) -> bool:
-    """Return whether git runs the value of a setting."""
-    return bool(load_patterns()["git_runs"].search(setting))
-
-
 def _is_plain_repository(folder: Path) -> bool:
     settings = _git(folder, "config", "--list", "--show-scope", "-z")
     hooks = _git(folder, "rev-parse", "--git-path", "hooks")
-    if settings is None:
-        return True  # git is not installed
+    files = _git(folder, "ls-files", "--stage")
+    if settings is None or hooks is None or files is None or "160000 " in files:
+        return False
     fields = settings.split("\0")
     for scope, setting in zip(fields[::2], fields[1::2], strict=False):
         key = setting.partition("\n")[0]
         is_own = scope in ("local", "worktree") and key != "core.hookspath"
         if is_own and load_patterns()["git_runs"].search(key):
             return False
-    if hooks and any((folder / hooks.strip() / name).exists() for name in _GIT_HOOKS):
-        return False
-    return "160000 " not in (_git(folder, "ls-files", "--stage") or "")
+    return not any((folder / hooks.strip() / name).exists() for name in _GIT_HOOKS)
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return what git prints; none of these subcommands runs another program."""
+    """Return what git prints, None if it fails; none of these subcommands runs another program."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", *arguments], cwd=folder, env=environment, timeout=5,
             capture_output=True, text=True, errors="replace", check=False,
         )  # fmt: skip
-    except FileNotFoundError:
-        return None
     except (OSError, subprocess.TimeoutExpired):
-        return "160000 "
+        return None
     return done.stdout
