@@ -67,6 +67,7 @@ class ProgramCall:
 
         Stricter than `has`: it must not be the value of another option, or a part of it.
         """
+        letters = {flag[1] for flag in flags if re.fullmatch(r"-\w", flag)}
         before = ""
         for option in map(plain, self.texts):
             if option == "--" or (self.name in _ORDERED and before and before[0] != "-"):
@@ -75,14 +76,10 @@ class ProgramCall:
             if option.startswith("-") and _MAY_TAKE_VALUE.fullmatch(last):
                 continue
             names = (option, option.partition("=")[0])
-            if any(fnmatchcase(name, flag) for name in names for flag in flags):
+            is_joined = re.fullmatch(r"-\w+", option) and letters & set(option)
+            if is_joined and set(option[1:]) <= _GUARD_LETTERS | letters:
                 return True
-            letters = {flag[1] for flag in flags if re.fullmatch(r"-\w", flag)}
-            if (
-                re.fullmatch(r"-\w+", option)
-                and letters & set(option)
-                and (set(option[1:]) <= _GUARD_LETTERS | letters)
-            ):
+            if any(fnmatchcase(name, flag) for name in names for flag in flags):
                 return True
         return False
 
@@ -118,28 +115,25 @@ class ProgramCall:
         """Return the same program without its first arguments."""
         return ProgramCall(self.name, self.words[count:], self.places, self.stdin)
 
-    def subcommand_positions(self) -> Iterator[int]:
-        """Yield where the subcommand may be: a word after an option may be the option's value."""
-        valued, skip = _before_subcommand("valued", self.name), False
+    def subcommand_positions(self) -> Iterator[tuple[int, bool]]:
+        """Yield where the subcommand may be, and whether it certainly is.
+
+        A word after an option may be the option's value.
+        """
+        options = command_table().options
+        valued = options["valued"].get(self.name, "").split()
+        switches = options["switches"].get(self.name, "").split()
+        before = ""
         for at, text in enumerate(self.texts):
-            if skip or text.startswith("-"):
-                skip = not skip and text in valued
-                continue
-            yield at
-            if not self.may_be_value(at):
-                return
-
-    def may_be_value(self, at: int) -> bool:
-        """Return whether an argument may be the value of the option before it."""
-        before = self.texts[at - 1] if at else ""
-        is_option = before.startswith("-") and "=" not in before and self.name != "git"
-        skipped = at > 1 and self.texts[at - 2] in _before_subcommand("valued", self.name)
-        return is_option and not skipped and before not in _before_subcommand("switches", self.name)
-
-
-def _before_subcommand(kind: str, name: str) -> Sequence[str]:
-    """Return the options before a subcommand that take a value, or none (`switches`)."""
-    return command_table().options[kind].get(name, "").split()
+            if before in valued or not text.startswith("-"):
+                is_sure = not before or "=" in before or before in switches or self.name == "git"
+                if before not in valued:
+                    yield at, is_sure
+                    if is_sure:
+                        return
+                before = ""
+            else:
+                before = text
 
 
 def _is_flag(option: str, flag: str) -> bool:
@@ -161,11 +155,8 @@ def _value(text: str, flag: str, following: str) -> str | None:
     if flag.startswith("--"):
         name, equals, value = text.partition("=")
         return value if equals and _is_flag(name, flag) else None
-    if text.startswith("--") or not text.startswith("-"):
-        return None
-    if len(flag) == 2 and flag[1] in text[1:]:
-        return text[1:].partition(flag[1])[2] or following
-    return None
+    is_joined = len(flag) == 2 and re.match(rf"-(?!-).*{re.escape(flag[1])}", text, re.DOTALL)
+    return (text[1:].partition(flag[1])[2] or following) if is_joined else None
 
 
 # The table
@@ -180,9 +171,11 @@ class CommandRule:
     most_operands: int | None = None
     options: tuple[str, ...] = ()
     exceptions: tuple[str, ...] = ()
+    group: str = ""
+    """The key under which the table has the rule: why a command is destructive."""
 
     @classmethod
-    def parse(cls, text: str) -> CommandRule:
+    def parse(cls, text: str, group: str) -> CommandRule:
         head, _, unless = text.partition(" ! ")
         head, _, options = f"{head} ".partition(" : ")
         names, *subs = head.split()
@@ -190,24 +183,20 @@ class CommandRule:
         steps = [tuple(sub.split("|")) for sub in subs if not re.fullmatch(r"=\d", sub)]
         return cls(
             tuple(names.split(",")), tuple(steps), limit, tuple(options.split()),
-            tuple(unless.split()),
+            tuple(unless.split()), group,
         )  # fmt: skip
 
     def find(self, call: ProgramCall, *, is_certain: bool = False) -> ProgramCall | None:
         """Return the call without its subcommands; None if they are, or may be, others."""
-        found: ProgramCall | None = call
         for step in self.subcommands:
-            if found is None:
+            for at, is_sure in call.subcommand_positions():
+                text = plain(call.texts[at])
+                if (is_sure or not is_certain) and any(fnmatchcase(text, name) for name in step):
+                    call = call.after(at + 1)
+                    break
+            else:
                 return None
-            texts = found.texts
-            positions = (
-                at for at in found.subcommand_positions()
-                if any(fnmatchcase(plain(texts[at]), name) for name in step)
-                and not (is_certain and found.may_be_value(at))
-            )  # fmt: skip
-            at = next(positions, None)
-            found = None if at is None else found.after(at + 1)
-        return found
+        return call
 
     def is_destructive(self, call: ProgramCall) -> bool:
         rest = self.find(call)
@@ -230,7 +219,7 @@ class CommandTable:
     """What programs do, as data."""
 
     read_only: Mapping[str, Sequence[CommandRule]]
-    destructive: Mapping[str, Sequence[tuple[CommandRule, str]]]
+    destructive: Mapping[str, Sequence[CommandRule]]
     outputs: Mapping[str, Sequence[CommandRule]]
     """Programs with options that name an output file."""
     wrappers: Mapping[str, Sequence[CommandRule]]
@@ -249,15 +238,8 @@ class CommandTable:
 def command_table() -> CommandTable:
     """Return the table; it is read once."""
     data = load_table("commands")
-    destructive: dict[str, list[tuple[CommandRule, str]]] = {}
-    for why, texts in data["destructive"].items():
-        for name, rules in _by_program(texts).items():
-            destructive.setdefault(name, []).extend((rule, why) for rule in rules)
     return CommandTable(
-        read_only=_by_program(data["read_only"]["rules"]),
-        destructive=destructive,
-        outputs=_by_program(data["outputs"]["rules"]),
-        wrappers=_by_program(data["wrappers"]["rules"]),
+        **{kind: _by_program(data[kind]) for kind in _RULES},
         names={key: frozenset(text.split()) for key, text in data["names"].items()},
         patterns=load_patterns(),
         options=data["options"],
@@ -270,9 +252,12 @@ def command_table() -> CommandTable:
     )
 
 
-def _by_program(texts: Sequence[str]) -> dict[str, list[CommandRule]]:
+_RULES: Final = ("read_only", "destructive", "outputs", "wrappers")
+
+
+def _by_program(groups: Mapping[str, Sequence[str]]) -> dict[str, list[CommandRule]]:
     found: dict[str, list[CommandRule]] = {}
-    for rule in map(CommandRule.parse, texts):
+    for rule in (CommandRule.parse(text, key) for key, texts in groups.items() for text in texts):
         for name in rule.programs:
             found.setdefault(name, []).append(rule)
     return found
@@ -288,11 +273,7 @@ def language_of(name: str) -> Mapping[str, str] | None:
 def find_code(call: ProgramCall, language: Mapping[str, str]) -> list[str]:
     """Return the code that an interpreter runs, if it is not in a file."""
     traits, flags = language.get("traits", ""), language["code"].split()
-    codes = call.values(*(flag for flag in flags if flag.startswith("-")))
-    if language["language"] == "deno" and "eval" in call.texts:
-        codes += call.texts[call.texts.index("eval") + 1 :]
-    if language["language"] == "vim":
-        codes += [text[1:] for text in call.texts if text.startswith("+")]
+    codes = call.values(*flags)
     operands = call.operands(*language.get("valued", "").split())
     if not codes and "first" in traits and not call.has(*language.get("files", "").split()):
         return operands[: None if "all" in traits else 1]
@@ -307,11 +288,10 @@ def why_by_table(call: ProgramCall) -> str | None:
     table = command_table().destructive
     if is_help(call):
         return None
-    for rule, why in table.get(call.name, ()):
-        if rule.is_destructive(call):
-            return why
-    patterns = (name for name in table if name.endswith("*") and fnmatchcase(call.name, name))
-    return next((table[name][0][1] for name in patterns), None) or _why_verb(call)
+    pattern = re.split(r"[^a-z]", call.name)[0] + "*"  # mkfs* for mkfs.ext4
+    rules = (*table.get(call.name, ()), *table.get(pattern, ()))
+    whys = (rule.group for rule in rules if rule.is_destructive(call))
+    return next(whys, None) or _why_verb(call)
 
 
 def _why_verb(call: ProgramCall) -> str | None:

@@ -109,7 +109,7 @@ def _git(call: ProgramCall) -> str | None:
     settings = map(plain, call.values("-c"))
     if any(git_runs(setting.partition("=")[0]) or "=!" in setting for setting in settings):
         return "sets a command that git runs"
-    at = next(iter(call.subcommand_positions()), None)
+    at = next((at for at, _ in call.subcommand_positions()), None)
     if at is None:
         return None
     name, rest = call.texts[at], call.after(at + 1)

@@ -210,7 +210,7 @@ def _run_file(call: ProgramCall) -> Iterator[RunFile]:
     yield from map(RunFile, call.values(*language.get("files", "").split()))
     operands = call.operands(*language.get("valued", "").split())
     operands = operands[1:] if operands[:1] == ["run"] else operands
-    has_code = call.has(*(flag for flag in language["code"].split() if flag.startswith("-")))
+    has_code = call.has(*language["code"].split())
     if operands and not has_code and operands[0] != "-" and "files" not in language:
         yield RunFile(operands[0])
 

@@ -151,7 +151,8 @@ class Places:
             return f"replaces {display(word)}"
         if not is_known(word) or is_pattern(word):
             return "overwrites a file that is known only at run time"
-        return f"overwrites {display(word)}" if self.has_content(word) else None
+        verb = "may overwrite" if self.paths(word) is None else "overwrites"
+        return f"{verb} {display(word)}" if self.has_content(word) else None
 
     def has_plain_repository(self, folder: str | None) -> bool:
         """Return whether no setting, hook or submodule of a git repository runs a program."""

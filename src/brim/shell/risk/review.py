@@ -381,7 +381,7 @@ def _is_shell_script(name: str, text: str, call: ProgramCall) -> bool:
 def _is_plain_git(call: ProgramCall) -> bool:
     """Return whether git is called without global options that run something, in a plain place."""
     folder, texts = None, call.texts
-    at = next(iter(call.subcommand_positions()), len(texts))
+    at = next((at for at, _ in call.subcommand_positions()), len(texts))
     for before, text in zip(["", *texts], texts[:at], strict=False):
         if before == "-C":
             folder = text
