@@ -125,15 +125,16 @@ class ProgramCall:
         switches = options["switches"].get(self.name, "").split()
         before = ""
         for at, text in enumerate(self.texts):
-            if before in valued or not text.startswith("-"):
-                is_sure = not before or "=" in before or before in switches or self.name == "git"
-                if before not in valued:
-                    yield at, is_sure
-                    if is_sure:
-                        return
+            if before in valued:
                 before = ""
-            else:
+            elif text.startswith("-"):
                 before = text
+            else:
+                is_sure = "=" in before or before in ("", *switches) or self.name == "git"
+                yield at, is_sure
+                if is_sure:
+                    return
+                before = ""
 
 
 def _is_flag(option: str, flag: str) -> bool:

@@ -8,9 +8,10 @@ from typing import Final
 
 from brim.shell.risk.words import display
 
-MOST_CALLS: Final = 2_000
-MOST_TEXT: Final = 131_072
+MOST_WORK: Final = 131_072
 """Characters that are parsed in total, nested scripts included."""
+CALL_WORK: Final = 64
+"""What the review of one command counts for, in characters."""
 MOST_FINDINGS: Final = 20
 LONGEST_SHOWN: Final = 300
 
@@ -44,9 +45,7 @@ class Assessment:
     """The parts that need a typed yes, in order."""
     runs_changed_file: bool = False
     """Whether it runs a file that may have been changed in this conversation."""
-    calls: int = 0
-    """Work that was done: commands, and characters parsed."""
-    parsed: int = 0
+    work: int = 0
 
     @property
     def is_destructive(self) -> bool:
@@ -70,9 +69,8 @@ class Assessment:
         """Record that the command is not read-only."""
         self.risk = max(self.risk, Risk.OTHER)
 
-    def count(self, source: str, *, calls: int = 0, parsed: int = 0) -> None:
-        self.calls += calls
-        self.parsed += parsed
-        if self.calls > MOST_CALLS or self.parsed > MOST_TEXT:
+    def count(self, source: str, work: int) -> None:
+        self.work += work
+        if self.work > MOST_WORK:
             self.add(source, "it is too long to assess")
             raise LimitReachedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,10 +34,11 @@ ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 
 def find_inner_commands(call: ProgramCall) -> Iterator[InnerCommand]:
     """Yield the commands that a program runs."""
-    special = _SPECIAL.get(call.name)
-    if special is not None:
+    if call.name in ("find", "gfind", "fd", "fdfind"):
         is_quiet = call.name.startswith("fd") or is_read_only_by_table(call)
-        yield from ((found, ("quiet",) * is_quiet) for found in special(call))
+        yield from ((found, ("quiet",) * is_quiet) for found in _find(call))
+    if call.name == "alias":
+        yield from ((plain(text).partition("=")[2], ()) for text in call.texts if "=" in text)
     if call.name == "command" and re.match(r"-p?[vV]", "".join(call.texts[:1])):
         return
     if call.name.startswith("py") and "-m" in call.texts:
@@ -142,12 +143,6 @@ def _find(call: ProgramCall) -> Iterator[Sequence[Word]]:
             current.append(Word(text.replace("{}", UNKNOWN)))
     if current:
         yield [*current, *([Word(UNKNOWN)] if call.name.startswith("fd") else [])]
-
-
-_SPECIAL: Final[dict[str, Callable[[ProgramCall], Iterator[Sequence[Word] | str]]]] = {
-    **dict.fromkeys(("find", "gfind", "fd", "fdfind"), _find),
-    "alias": lambda call: (plain(text).partition("=")[2] for text in call.texts if "=" in text),
-}
 
 
 # Scripts and files
@@ -256,28 +251,25 @@ def _find_recipes(text: str, goals: list[str], *, is_dry: bool) -> Iterator[str]
 
     A dry run still runs the lines that begin with `+` or that call make again.
     """
-    recipes: dict[str, list[str]] = {}
-    needs: dict[str, list[str]] = {}
+    entries: dict[str, list[str]] = {}  # what a target needs, and its recipe
     targets: list[str] = []
     for line in text.replace("\\\n", " ").splitlines():
-        if line.startswith("\t"):
-            for target in targets:
-                recipes[target].append(line.strip())
-        elif match := _MAKE_RULE.match(line):
+        found = [line] * line.startswith("\t")
+        if not found and (match := _MAKE_RULE.match(line)):
             targets = match[1].split()
-            for target in targets:
-                recipes.setdefault(target, []).extend(filter(None, [match[3]]))
-                needs.setdefault(target, []).extend(match[2].split())
-    waiting = goals or [target for target in recipes if not target.startswith(".")][:1]
-    if "%" in "".join(recipes) or not all(goal in recipes for goal in waiting):
-        waiting = list(recipes)
+            found = [*match[2].split(), f"\t{match[3] or ''}"]
+        for target in targets:
+            entries.setdefault(target, []).extend(found)
+    waiting = goals or [target for target in entries if not target.startswith(".")][:1]
+    if "%" in "".join(entries) or not all(goal in entries for goal in waiting):
+        waiting = list(entries)
     chosen: dict[str, None] = {}
     while waiting:
-        goal = waiting.pop()
-        if goal not in chosen:
-            chosen[goal] = None
-            waiting += needs.get(goal, ())
-    for line in (line for goal in chosen for line in recipes.get(goal, ())):
+        entry = waiting.pop()
+        if entry not in chosen:
+            chosen[entry] = None
+            waiting += entries.get(entry, ())
+    for line in (entry[1:].lstrip() for entry in chosen if entry.startswith("\t")):
         if not is_dry or re.match(r"[@-]*\+|.*\$[({]MAKE", line):
             known = line.lstrip("@-+ ").replace("$(RM)", "rm -f").replace("$(MAKE)", "make")
             yield re.sub(r"\$\([^()]*\)|\$\{[^{}]*\}|\$[@<^*?%]", "value", known).replace("$$", "$")

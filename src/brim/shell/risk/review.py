@@ -24,7 +24,7 @@ from brim.shell.risk.calls import (
     language_of,
     why_by_table,
 )
-from brim.shell.risk.findings import Assessment, Risk
+from brim.shell.risk.findings import CALL_WORK, Assessment, LimitReachedError, Risk
 from brim.shell.risk.inner import (
     ASSIGNMENT,
     InnerCommand,
@@ -43,7 +43,7 @@ from brim.shell.risk.words import (
     check_word_boundaries,
     find_assigned,
     find_input,
-    find_substitutions,
+    hides_substitution,
     is_known,
     is_pattern,
     iterate_nodes,
@@ -90,6 +90,9 @@ class Review:
 
     def inner(self, places: Places | None = None, stdin: str | None = None) -> Review:
         """Return a review of a shell inside this one."""
+        if self.depth >= DEEPEST:
+            self.log.add(self.whole, "it is nested too deeply")
+            raise LimitReachedError
         places = places or self.places
         return replace(self, places=places, stdin=stdin, depth=self.depth + 1)
 
@@ -98,10 +101,7 @@ class Review:
         if not is_known(text):
             self.log.add(source, "what it runs is known only at run time")
             return
-        if self.depth > DEEPEST:
-            self.log.add(source, "it is nested too deeply")
-            return
-        self.log.count(source, parsed=len(text))
+        self.log.count(source, len(text))
         if "\\\n" in text:
             if _CONTINUED.search(text):
                 self.log.raise_to_other()
@@ -155,9 +155,8 @@ class Review:
             self.log.add(text, "a substitution in an array index runs")
         elif node.type == "expansion" and "@P" in text:
             self.log.add(text, "runs the commands in a variable")
-        elif node.type == "expansion" and re.search(r"`|\$\(", text):
-            for piece in find_substitutions(text):
-                self.inner().script(piece, piece)
+        elif node.type == "expansion" and hides_substitution(node):
+            self.log.add(text, "what it runs is ambiguous")
         elif node.type == "for_statement" and (name := node.child_by_field_name("variable")):
             self.assign(text_of(name), "", text, is_prefix=False)
         elif (pattern := command_table().evaluated.get(node.type)) and re.search(pattern, text):
@@ -227,16 +226,13 @@ class Review:
             self.log.add(text_of(node), why)
 
     def _document(self, node: Node) -> None:
-        """Review the substitutions in a here-document, which the grammar may not report."""
+        """Check that the grammar finds the end of a here-document, and what it runs."""
         start = next((text_of(c) for c in node.children if c.type == "heredoc_start"), "")
+        is_raw = any(sign in start for sign in "'\"\\")
         if not _DELIMITER.fullmatch(start):
             self.log.add(start, "the end of its here-document is ambiguous")
-        if any(sign in start for sign in "'\"\\"):
-            return
-        for child in node.named_children:
-            if child.type == "heredoc_body":
-                for piece in find_substitutions(text_of(child)):
-                    self.inner().script(piece, piece)
+        elif not is_raw and any(map(hides_substitution, node.named_children)):
+            self.log.add(start, "what its here-document runs is ambiguous")
 
     # One command
 
@@ -244,7 +240,7 @@ class Review:
         """Review a command and everything that it runs."""
         if not words:
             return
-        self.log.count(source, calls=1)
+        self.log.count(source, CALL_WORK)
         first = plain(words[0].text)
         name = self._program_name(words[0], source)
         if name is None:
@@ -330,8 +326,6 @@ class Review:
                 self.log.add(source, "runs the output of another command")
             elif isinstance(found, str):
                 review.script(found, source)
-            elif self.depth > DEEPEST:
-                self.log.add(source, "it is nested too deeply")
             else:
                 review.run(found, stdin, source)
 

@@ -274,15 +274,7 @@ def _document_text(node: Node) -> str:
     return body if is_raw or not re.search(r"[$`\\]", body) else UNKNOWN
 
 
-def find_substitutions(text: str) -> Iterator[str]:
-    """Yield the commands that a here-document runs."""
-    yield from re.split(r"(?<!\\)`", text)[1::2]
-    for match in re.finditer(r"(?<!\\)\$\((?!\()", text):
-        depth = 0
-        for at in range(match.end() - 1, len(text)):
-            depth += (text[at] == "(") - (text[at] == ")")
-            if not depth:
-                yield text[match.end() : at]
-                break
-        else:
-            yield UNKNOWN
+def hides_substitution(node: Node) -> bool:
+    """Return whether a text may run a command that the grammar does not report."""
+    reported = [below for below in iterate_nodes(node) if below.type == "command_substitution"]
+    return len(re.findall(r"(?<!\\)(?:`|\$\((?!\())", text_of(node))) > len(reported)
