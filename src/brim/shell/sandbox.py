@@ -103,21 +103,13 @@ def find_kind() -> tuple[SandboxKind | None, str]:
     """Return the first kind of sandbox that works on this machine, and what was found."""
     if platform.system() != "Linux" or platform.machine() not in sandbox_child.AUDIT_ARCH:
         return None, "there is no sandbox for this system"
-    missing = []
-    if shutil.which("bwrap") is None:
-        missing.append("bubblewrap is not installed")
-    elif probe("bubblewrap"):
+    if probe("bubblewrap"):
         return "bubblewrap", "bubblewrap"
-    else:
-        missing.append("bubblewrap does not work on this machine")
-    version = sandbox_child.landlock_version()
-    if version < sandbox_child.OLDEST_LANDLOCK:
-        missing.append("the kernel has no Landlock, or an old version of it")
-    elif probe("landlock"):
+    if probe("landlock"):
+        version = sandbox_child.landlock_version()
         return "landlock", f"Landlock (version {version}) and seccomp"
-    else:
-        missing.append("Landlock does not work on this machine")
-    return None, "; ".join(missing)
+    state = "does not work on this machine" if shutil.which("bwrap") else "is not installed"
+    return None, f"bubblewrap {state}; the kernel does not support Landlock"
 
 
 def probe(kind: SandboxKind) -> bool:

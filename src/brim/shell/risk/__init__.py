@@ -49,7 +49,7 @@ def assess(
     try:
         if is_fish and not reads_alike_in_fish(text):
             found.add(text, "fish may read it in another way")
-        Review(found, places, text, known, cleaned, set(functions)).script(text, text)
+        Review(found, places, text, known, cleaned, functions).script(text, text)
     except LimitReachedError:
         pass
     except Exception as error:  # an internal error must not let a command through

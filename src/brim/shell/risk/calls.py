@@ -140,13 +140,11 @@ class ProgramCall:
 def _is_flag(option: str, flag: str) -> bool:
     if flag.endswith("*"):
         return option.startswith(flag[:-1])
+    if option.startswith("--") != flag.startswith("--"):
+        return False
     if flag.startswith("--"):
         name = option.partition("=")[0]
-        return flag in (option, name) or (
-            len(name) > 2 and "=" not in flag and flag.startswith(name)
-        )
-    if option.startswith("--"):
-        return False
+        return flag in (option, name) or ("=" not in flag and flag.startswith(name))
     return option == flag or (len(flag) == 2 and flag[1] in option[1:])
 
 

@@ -59,7 +59,8 @@ def _copy(call: ProgramCall) -> str | None:
     """mv, cp, install and ln: existing files that they overwrite."""
     if call.name == "install" and call.has("-d"):
         return None
-    operands = [name for word in call.operands(*_COPY_VALUED) for name in call.places.matches(word)]
+    typed = call.operands(*_COPY_VALUED)
+    operands = [name for word in typed for name in call.places.matches(word)]
     folder = call.value("-t", "--target-directory")
     if folder is None and len(operands) < 2:
         is_dynamic = any(not is_known(name) for name in operands)
@@ -68,11 +69,9 @@ def _copy(call: ProgramCall) -> str | None:
     if call.name == "mv":
         if plain(target).startswith("/dev/"):
             return f"moves files into {display(target)}, where they cannot be recovered"
-        is_many = any(is_pattern(word) and call.places.is_wide(word) for word in call.operands())
-        wide = (s for s in sources if not is_pattern(s) and is_known(s) and call.places.is_wide(s))
-        whole = next(wide, None) or next((s for s in sources if s in _SYSTEM), None)
-        if whole or is_many:
-            return f"moves {display(whole or '*')} away"
+        for source in (*(word for word in typed if is_pattern(word)), *sources):
+            if source in _SYSTEM or (is_known(source) and call.places.is_wide(source)):
+                return f"moves {display(source)} away"
     asks = call.is_guarded("-n", "--no-clobber", "-i", "--interactive") and call.stdin is None
     if (call.name == "ln" or asks) and not call.has("-f", "--force"):
         return None
@@ -118,10 +117,7 @@ def _git(call: ProgramCall) -> str | None:
     if name == "config":
         values = [plain(text) for text in rest.operands("-f", "--file", "--type")]
         is_set = bool(values[1:]) and git_runs(values[0])
-        is_program = (
-            is_set and re.fullmatch(r"[a-z]+", values[1]) and "path" not in values[0].lower()
-        )
-        return "sets a command that git runs later" if is_set and not is_program else None
+        return "sets a command that git runs later" if is_set else None
     if name in ("reset", "push") and any(re.match(f"-*{UNKNOWN}", text) for text in rest.texts):
         is_branch = name == "push" and len(rest.operands()) == 2
         return None if is_branch else "what it does is known only at run time"

@@ -46,7 +46,6 @@ from brim.shell.risk.words import (
     hides_substitution,
     is_known,
     is_pattern,
-    iterate_nodes,
     parse_command,
     plain,
     text_of,
@@ -56,12 +55,7 @@ DEEPEST: Final = 8
 """Levels of nested shells, scripts and aliases."""
 
 
-_QUOTED_INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
-_INDEX: Final = {
-    "raw_string": _QUOTED_INDEX,
-    "ansi_c_string": _QUOTED_INDEX,
-    "string": re.compile(r"\w\[[^\]]*\\(?:\$\(|`)"),
-}
+_INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
 """An array index with a substitution, which some builtins run although it is quoted."""
 _DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
 _NO_NAME: Final = re.compile(r"[!^].|[A-Za-z_]\w*\+?=")
@@ -78,10 +72,9 @@ class Review:
     whole: str
     """The outermost text."""
     variables: Mapping[str, str]
-    """Those of the user's shell."""
+    """Those of the user's shell, as the aliases and functions."""
     aliases: Mapping[str, str]
-    functions: set[str]
-    """Functions of the user's shell, and those that the text defines."""
+    functions: frozenset[str]
     depth: int = 0
     stdin: str | None = None
     """What a command without input of its own reads; None for the terminal."""
@@ -117,9 +110,6 @@ class Review:
 
     def _walk(self, root: Node, expander: Expander) -> None:
         """Review all nodes in the order of the text, each with the input that it has."""
-        for node in iterate_nodes(root):
-            if node.type == "function_definition":
-                self.functions.add(text_of(node.child_by_field_name("name") or node))
         waiting = [(root, self.stdin, 0)]
         while waiting:
             node, stdin, depth = waiting.pop()
@@ -151,7 +141,7 @@ class Review:
     def _check_evaluation(self, node: Node) -> None:
         """Check the constructs that run a text, or that the grammar does not report."""
         text = text_of(node)
-        if (index := _INDEX.get(node.type)) and index.search(text):
+        if node.type.endswith("string") and _INDEX.search(text):
             self.log.add(text, "a substitution in an array index runs")
         elif node.type == "expansion" and "@P" in text:
             self.log.add(text, "runs the commands in a variable")
@@ -256,7 +246,6 @@ class Review:
             self._enter(call)
         if name == "read":
             for text in call.operands("-p", "-d", "-n", "-t", "-N", "-i"):
-                self.assigned.add(text)
                 self.assign(text, "", source, is_prefix=False)
         if "/" in first or first in self.functions:
             self.log.raise_to_other()

@@ -209,9 +209,7 @@ class Expander:
                 if not value:
                     empties.append(text_of(node))
                 return value
-            case "string" | "concatenation" | "translated_string" | "command_name":
-                return self._join(node, empties)
-            case "word" if node.named_children:
+            case "string" | "concatenation" | "translated_string" | "command_name" | "word":
                 return self._join(node, empties)
             case _:
                 return UNKNOWN
