@@ -45,12 +45,12 @@ def main() -> NoReturn:
     """Run the command in the sandbox that the argument describes."""
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # files that the user's shell has open
     options = json.loads(sys.argv[1])
-    if options["kind"] == "inside":
-        _enter(_run_inside, options)
+    if options["kind"] == "inside":  # bubblewrap has started this process
+        _enter(_run_landlock, {**options, "has_mounts": True})
     for name in options["unset"]:
         os.environ.pop(name, None)
     for signum in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(signum, _ignore)  # a handler, which the command does not inherit
+        signal.signal(signum, lambda *_: None)  # a handler, which the command does not inherit
     LIBC.prctl(36, 1, 0, 0, 0)  # processes that the command leaves behind become ours
     temporary = os.environ["TMPDIR"] = options["temporary"] = tempfile.mkdtemp(prefix="brim-run-")
     lock = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
@@ -78,10 +78,6 @@ def _end_children() -> None:
         for process in map(int, processes):
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
-
-
-def _ignore(_signum: int, _frame: object) -> None:
-    """Leave the signal to the command."""
 
 
 def _fork(options: Mapping[str, Any], *, has_mounts: bool) -> int | None:
@@ -178,12 +174,6 @@ def _run_bubblewrap(options: Mapping[str, Any]) -> None:
     os.execvp("bwrap", [*arguments, "--", *options["command"]])
 
 
-def _run_inside(options: Mapping[str, Any]) -> None:
-    """Replace this process, which bubblewrap has started, by the command."""
-    _restrict_files([options["project"], options["temporary"], SHARED_MEMORY])
-    os.execvp(options["command"][0], options["command"])
-
-
 def _writable(options: Mapping[str, Any]) -> list[str]:
     """Return the folders to mount as writable; `.git` too, because a mount cannot be replaced."""
     git = f"{options['project']}/.git"
@@ -208,7 +198,7 @@ def _run_landlock(options: Mapping[str, Any]) -> None:
     for capability in range(41):
         LIBC.prctl(24, capability, 0, 0, 0)
     has_mounts = options["has_mounts"]
-    denied = options["escapes"] + ([] if has_mounts else options["metadata"])
+    denied = options["escapes"] + options["metadata"] * (not has_mounts)
     _apply_filter(build_filter(denied, ip_allowed=options["network"] or has_mounts))
     os.execvp(options["command"][0], options["command"])
 

@@ -98,18 +98,26 @@ class ProgramCall:
 
     def operands(self, *valued: str) -> list[str]:
         """Return the arguments that are neither options nor values of the `valued` options."""
-        found: list[str] = []
-        texts = iter(self.texts)
-        for text in texts:
-            if text == "--":
-                return [*found, *texts]
-            if not text.startswith("-") or text == "-":
-                found.append(text)
-            elif text in valued or (
-                not text.startswith("--") and any(text[-1] == flag[1:] for flag in valued)
-            ):
-                next(texts, None)
-        return found
+        return [self.texts[at] for at in self.operand_positions(*valued)]
+
+    def operand_positions(self, *valued: str) -> Iterator[int]:
+        has_options, is_value = True, False
+        for at, text in enumerate(map(plain, self.texts)):
+            if is_value:
+                is_value = False
+            elif has_options and text.startswith("-") and text != "-":
+                has_options = text != "--"
+                is_value = has_options and self._takes_value(text, valued)
+            else:
+                yield at
+
+    def _takes_value(self, text: str, valued: Sequence[str]) -> bool:
+        """Return whether an option takes the next one: by name, abbreviated, or as in `-iu`."""
+        if text.startswith("--"):
+            return any(name.startswith(text) for name in valued)
+        letters = re.match(r"-\w*[iel]", text) if self.name.endswith("xargs") else None
+        first = next((letter for letter in text[1:] if f"-{letter}" in valued), None)
+        return text in valued or (letters is None and first == text[-1])
 
     def after(self, count: int) -> ProgramCall:
         """Return the same program without its first arguments."""

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from brim.shell.risk.calls import (
@@ -44,9 +45,11 @@ def find_inner_commands(call: ProgramCall) -> Iterator[InnerCommand]:
     if call.name.startswith("py") and "-m" in call.texts:
         yield call.words[call.texts.index("-m") + 1 :], ()
     for wrapper in command_table().wrappers.get(call.name, ()):
-        rest = _after_subcommand(call, wrapper)
-        if rest is not None:
-            yield from ((found, wrapper.exceptions) for found in _unwrap(rest, wrapper))
+        steps, texts = wrapper.subcommands, map(plain, call.texts[:8])
+        starts = [at for at, text in enumerate(texts, 1) if text in steps[0]] if steps else [0]
+        for at in starts[:1]:
+            inner = _unwrap(call.after(at), wrapper)
+            yield from ((found, wrapper.exceptions) for found in inner)
     yield from ((found, ()) for found in _guess_inner(call))
 
 
@@ -67,21 +70,12 @@ def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
             return
 
 
-def _after_subcommand(call: ProgramCall, wrapper: CommandRule) -> ProgramCall | None:
-    """Return the call after the subcommand of a wrapper; None if it has another one."""
-    if not wrapper.subcommands:
-        return call
-    texts = map(plain, call.texts[:8])
-    at = next((n for n, text in enumerate(texts) if text in wrapper.subcommands[0]), None)
-    return None if at is None else call.after(at + 1)
-
-
 def _unwrap(call: ProgramCall, wrapper: CommandRule) -> Iterator[Sequence[Word] | str]:
     traits = wrapper.exceptions
     scripts = [option[1:] for option in wrapper.options if option.startswith("=")]
     named = call.values(*scripts) if scripts else []
     yield from map(plain, named)
-    at = _start(call, frozenset(option.lstrip("=") for option in wrapper.options), traits)
+    at = _start(call, wrapper)
     rest = [] if "alone" in traits else call.words[at:]
     if not all(is_known(text) for text in call.texts[:at] if text.startswith("-")):
         yield UNKNOWN
@@ -99,34 +93,16 @@ def _unwrap(call: ProgramCall, wrapper: CommandRule) -> Iterator[Sequence[Word] 
         yield call.stdin
 
 
-def _start(call: ProgramCall, valued: frozenset[str], traits: Sequence[str]) -> int:
+def _start(call: ProgramCall, wrapper: CommandRule) -> int:
     """Return the position of the inner command."""
-    skips = next((int(trait[4:]) for trait in traits if trait.startswith("skip")), 0)
-    texts, at, has_options = call.texts, 0, True
+    skips = next((int(trait[4:]) for trait in wrapper.exceptions if trait.startswith("skip")), 0)
     assigns = call.name in ("env", "sudo", "doas", "time", "then", "do", "else", "!")
-    while at < len(texts):
-        text = plain(texts[at])
-        if text == "--" and has_options:
-            at, has_options = at + 1, False
-        elif has_options and text.startswith("-") and (text != "-" or call.name in ("su", "env")):
-            has_optional = "appends" in traits and re.match(r"-\w*[iel]", text)  # -i, -e and -l
-            at += 2 if _takes_value(text, valued) and not has_optional else 1
-        elif assigns and ASSIGNMENT.match(text):
-            at += 1
-        elif skips:
-            at, skips = at + 1, skips - 1
-        else:
-            break
-    return at
-
-
-def _takes_value(text: str, valued: frozenset[str]) -> bool:
-    """Return whether an option takes the next argument: by name, abbreviated, or as in `-iu`."""
-    if text.startswith("--"):
-        return any(name.startswith(text) for name in valued)
-    letters = text[1:]
-    at = next((n for n, letter in enumerate(letters) if f"-{letter}" in valued), len(letters))
-    return at == len(letters) - 1 or text in valued
+    positions = (
+        at
+        for at in call.operand_positions(*(option.lstrip("=") for option in wrapper.options))
+        if not (assigns and (call.texts[at] == "-" or ASSIGNMENT.match(plain(call.texts[at]))))
+    )
+    return next(islice(positions, skips, None), len(call.texts))
 
 
 def _find(call: ProgramCall) -> Iterator[Sequence[Word]]:
@@ -166,21 +142,16 @@ def find_run_code(call: ProgramCall) -> Iterator[InnerCommand]:
 
 def _run_shell(call: ProgramCall) -> Iterator[Sequence[Word] | str | RunFile]:
     """Yield what a shell runs: `-c`, a file, or its input."""
-    texts, at = [plain(text) for text in call.texts], 0
-    if call.name == "fish" and not all(map(reads_alike_in_fish, texts)):
+    texts = [plain(text) for text in call.texts]
+    at = next(call.operand_positions("-o", "-O", "--rcfile", "--init-file"), len(texts))
+    rest = [text for text in texts[at:] if text not in ("-", "--", "/dev/stdin")]
+    is_alike = call.name != "fish" or all(map(reads_alike_in_fish, texts))
+    if not is_alike or not all(map(is_known, texts[:at])) or rest[:1] and rest[0][0] == "+":
         yield UNKNOWN
-    while at < len(texts) and (texts[at][:1] in ("-", "+") or not is_known(texts[at][:1])):
-        text = texts[at]
-        if not is_known(text):
-            yield UNKNOWN
-        if re.fullmatch(r"-\w*c\w*", text):
-            yield from _run_inline([each for each in texts[at + 1 :] if each != "--"])
-            return
-        takes_value = text in ("-o", "+o", "-O", "+O", "--rcfile", "--init-file")
-        at = len(texts) if text == "-s" else at + 1 + takes_value
-    operands = [text for text in call.texts[at:] if text not in ("-", "--", "/dev/stdin")]
-    if operands:
-        yield RunFile(operands[0])
+    if any(re.fullmatch(r"-\w*c\w*", option) for option in texts[:at]):
+        yield from _run_inline(rest)
+    elif rest and "-s" not in texts[:at]:
+        yield RunFile(rest[0])
     elif call.stdin is not None:
         yield UNKNOWN
 

@@ -164,17 +164,14 @@ class Places:
 
 
 def _is_plain_repository(folder: Path) -> bool:
-    settings = _git(folder, "config", "--list", "--show-scope", "-z")
+    settings = _git(folder, "config", "--local", "--list", "--name-only")
     hooks = _git(folder, "rev-parse", "--git-path", "hooks")
     files = _git(folder, "ls-files", "--stage")
     if settings is None or hooks is None or files is None or "160000 " in files:
         return False
-    fields = settings.split("\0")
-    for scope, setting in zip(fields[::2], fields[1::2], strict=False):
-        key = setting.partition("\n")[0]
-        is_own = scope in ("local", "worktree") and key != "core.hookspath"
-        if is_own and load_patterns()["git_runs"].search(key):
-            return False
+    runs = load_patterns()["git_runs"].search
+    if any(runs(key) for key in settings.splitlines() if key != "core.hookspath"):
+        return False
     return not any((folder / hooks.strip() / name).exists() for name in _GIT_HOOKS)
 
 

@@ -16,8 +16,7 @@ from brim.errors import InputError
 
 UNKNOWN: Final = "\ue000"
 """Text that is known only at run time."""
-STAR: Final = "\ue001"
-_GLOBS: Final = {ord("*"): STAR, ord("?"): "\ue002", ord("["): "\ue003"}
+_GLOBS: Final = {ord("*"): "\ue001", ord("?"): "\ue002", ord("["): "\ue003"}
 _PLAIN: Final = {0xE001: "*", 0xE002: "?", 0xE003: "["}
 _SHOWN: Final = {**_PLAIN, 0xE000: "…"}
 _PRIVATE: Final = dict.fromkeys(range(0xE000, 0xE010), "\ufffd")
@@ -202,14 +201,12 @@ class Expander:
                 return _QUOTED.sub(lambda m: m[1] or "", text_of(node))
             case "raw_string":
                 return text_of(node)[1:-1]
-            case "ansi_c_string":
-                return UNKNOWN if "\\" in text_of(node) else text_of(node)[2:-1]
             case "simple_expansion" | "expansion":
                 value = self._variable(node)
                 if not value:
                     empties.append(text_of(node))
                 return value
-            case "string" | "concatenation" | "translated_string" | "command_name" | "word":
+            case "string" | "concatenation" | "command_name" | "word":
                 return self._join(node, empties)
             case _:
                 return UNKNOWN
@@ -229,8 +226,6 @@ class Expander:
             at = child.end_byte
         parts.append(whole[at - start : len(whole) - ends].decode("utf-8", "replace"))
         joined = "".join(parts)
-        if node.type == "translated_string":
-            return joined.removeprefix("$")
         braces = node.type == "concatenation" and _BRACES.search(text_of(node))
         return f"{UNKNOWN}{joined}{UNKNOWN}" if braces else joined
 
