@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final
 
 from brim.shell.risk.findings import Assessment, Finding, LimitReachedError, Risk
 
 __all__ = ["Assessment", "Finding", "Risk", "assess"]
-
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def assess(
@@ -26,7 +22,7 @@ def assess(
     variables: Mapping[str, str],
     folder: Path,
     home: Path | None = None,
-    aliases: Mapping[str, str] = _NONE,
+    aliases: Mapping[str, str] | None = None,
     functions: frozenset[str] = frozenset(),
     project: Path | None = None,
     since: float | None = None,
@@ -45,7 +41,7 @@ def assess(
     text, found = clean(command), Assessment()
     known = {"PWD": str(folder)} | {name: clean(value) for name, value in variables.items()}
     places = Places((folder,), home or Path(known.get("HOME") or "/"), project, since)
-    cleaned = {name: clean(text) for name, text in aliases.items()}
+    cleaned = {name: clean(text) for name, text in (aliases or {}).items()}
     try:
         if is_fish and not reads_alike_in_fish(text):
             found.add(text, "fish may read it in another way")

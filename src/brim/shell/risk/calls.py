@@ -304,17 +304,19 @@ def why_by_table(call: ProgramCall) -> str | None:
 def _why_verb(call: ProgramCall) -> str | None:
     """Return a reason if a destructive verb is among the first arguments of an unknown program."""
     table, patterns = command_table(), command_table().patterns
-    operands = [plain(text).lower() for text in call.operands()]
-    wrappers = table.wrappers.get(call.name, ())
-    if call.name in table.names["clouds"]:
-        verb = next((text for text in operands[:6] if patterns["cloud_verb"].fullmatch(text)), None)
-    elif call.name in table.names["readers"] or any(not rule.subcommands for rule in wrappers):
+    is_cloud = call.name in table.names["clouds"]
+    if not is_cloud and (call.name in table.names["readers"] or is_wrapper(call)):
         return None
-    else:
-        verb = next((text for text in operands[:2] if patterns["verb"].fullmatch(text)), None)
-        options = (option for option in call.options() if option in table.names["verb_options"])
-        verb = verb or next(options, None)
-    return f"runs {call.name} {verb}" if verb else None
+    pattern, count = (patterns["cloud_verb"], 6) if is_cloud else (patterns["verb"], 2)
+    operands = [plain(text).lower() for text in call.operands()[:count]]
+    verbs = [text for text in operands if pattern.fullmatch(text)]
+    verbs += [option for option in call.options() if option in table.names["verb_options"]]
+    return f"runs {call.name} {verbs[0]}" if verbs else None
+
+
+def is_wrapper(call: ProgramCall) -> bool:
+    """Return whether a program always runs another one."""
+    return any(not rule.subcommands for rule in command_table().wrappers.get(call.name, ()))
 
 
 def is_help(call: ProgramCall) -> bool:

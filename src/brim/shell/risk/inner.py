@@ -14,6 +14,7 @@ from brim.shell.risk.calls import (
     ProgramCall,
     command_table,
     is_read_only_by_table,
+    is_wrapper,
     language_of,
 )
 from brim.shell.risk.words import UNKNOWN, Word, is_known, plain, reads_alike_in_fish
@@ -56,12 +57,10 @@ def find_inner_commands(call: ProgramCall) -> Iterator[InnerCommand]:
 def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
     """Yield the arguments of an unknown program that look like a command."""
     table = command_table()
-    known = (
-        table.read_only,
-        *(table.names[key] for key in ("any", "readers", "shells", "databases")),
-    )
-    wrappers = table.wrappers.get(call.name, ())
-    if any(call.name in names for names in known) or any(not w.subcommands for w in wrappers):
+    known = (table.names[key] for key in ("any", "readers", "shells", "databases"))
+    if call.name in table.read_only or any(call.name in names for names in known):
+        return
+    if is_wrapper(call):
         return
     for at, text in enumerate(map(plain, call.texts)):
         first, space, _ = text.partition(" ")
@@ -146,7 +145,7 @@ def _run_shell(call: ProgramCall) -> Iterator[Sequence[Word] | str | RunFile]:
     at = next(call.operand_positions("-o", "-O", "--rcfile", "--init-file"), len(texts))
     rest = [text for text in texts[at:] if text not in ("-", "--", "/dev/stdin")]
     is_alike = call.name != "fish" or all(map(reads_alike_in_fish, texts))
-    if not is_alike or not all(map(is_known, texts[:at])) or rest[:1] and rest[0][0] == "+":
+    if not is_alike or not all(map(is_known, texts[:at])) or "".join(rest).startswith("+"):
         yield UNKNOWN
     if any(re.fullmatch(r"-\w*c\w*", option) for option in texts[:at]):
         yield from _run_inline(rest)

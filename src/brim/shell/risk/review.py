@@ -24,7 +24,7 @@ from brim.shell.risk.calls import (
     language_of,
     why_by_table,
 )
-from brim.shell.risk.findings import CALL_WORK, Assessment, LimitReachedError, Risk
+from brim.shell.risk.findings import CALL_WORK, Assessment, LimitReachedError
 from brim.shell.risk.inner import (
     ASSIGNMENT,
     InnerCommand,
@@ -58,6 +58,7 @@ DEEPEST: Final = 8
 _INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
 """An array index with a substitution, which some builtins run although it is quoted."""
 _DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
+_STREAMS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
 _NO_NAME: Final = re.compile(r"[!^].|[A-Za-z_]\w*\+?=")
 """An earlier command, or an assignment."""
 _CONTINUED: Final = re.compile(r"['#]|<<")
@@ -143,10 +144,8 @@ class Review:
         text = text_of(node)
         if node.type.endswith("string") and _INDEX.search(text):
             self.log.add(text, "a substitution in an array index runs")
-        elif node.type == "expansion" and "@P" in text:
-            self.log.add(text, "runs the commands in a variable")
-        elif node.type == "expansion" and hides_substitution(node):
-            self.log.add(text, "what it runs is ambiguous")
+        elif node.type == "expansion" and ("@P" in text or hides_substitution(node)):
+            self.log.add(text, "may run the commands in a variable")
         elif node.type == "for_statement" and (name := node.child_by_field_name("variable")):
             self.assign(text_of(name), "", text, is_prefix=False)
         elif (pattern := command_table().evaluated.get(node.type)) and re.search(pattern, text):
@@ -204,11 +203,9 @@ class Review:
             self.log.raise_to_other()  # words of a command, which the grammar reports here
         if operator == "<" and not re.match(rf"{UNKNOWN}|/+dev/+(tcp|udp)\b", name):
             return
-        if operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", plain(name)):
-            return
-        if targets and targets[0].type == "process_substitution":
-            return
-        if name in ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty"):
+        is_copy = operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", plain(name))
+        is_process = bool(targets) and targets[0].type == "process_substitution"
+        if is_copy or is_process or name in _STREAMS:
             return
         self.log.raise_to_other()
         why = self.places.why_overwritten(name, appends=">>" in operator)
@@ -281,9 +278,7 @@ class Review:
             self._run_inner(call, inner or list(find_run_code(call)), source)
 
     def _is_read_only(self, call: ProgramCall, words: Sequence[Word]) -> bool:
-        if self.places.is_remote or self.log.risk is not Risk.READ_ONLY:
-            return False
-        if not is_read_only_by_table(call):
+        if self.places.is_remote or not self.log.is_read_only or not is_read_only_by_table(call):
             return False
         secrets = command_table().patterns["secret_files"]  # not to be read without a question
         if any(secrets.search(plain(text)) for text in call.texts):
@@ -294,9 +289,7 @@ class Review:
         path = shutil.which(call.name, path=folders)
         if path is not None and self.places.is_own_program(path):
             return False
-        if call.name in ("git", "gh"):
-            return _is_plain_git(call)
-        return True
+        return call.name not in ("git", "gh") or _is_plain_git(call)
 
     # Programs that run others
 
