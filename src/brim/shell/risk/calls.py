@@ -13,15 +13,6 @@ from brim.data import load_table
 from brim.shell.risk.places import Places, load_patterns
 from brim.shell.risk.words import UNKNOWN, Word, is_pattern, plain
 
-_GUARD_LETTERS: Final = frozenset("abdfhilnpqrstuvxzLPRTVX0123456789")
-"""Letters that may share a dash with an option that makes a call harmless."""
-_MAY_TAKE_VALUE: Final = re.compile(
-    r"-\w*[eopuxCFIMPST]|--[\w-]*(?:clude|filter|sort|from|file|dir|dest|path|suffix|format)"
-)
-"""Options after which the next one may be a value."""
-_ORDERED: Final = ("kill", "fc")
-"""Programs whose options end at the first operand."""
-
 
 @dataclass(frozen=True, slots=True)
 class ProgramCall:
@@ -68,16 +59,18 @@ class ProgramCall:
         Stricter than `has`: it must not be the value of another option, or a part of it.
         """
         letters = {flag[1] for flag in flags if re.fullmatch(r"-\w", flag)}
+        is_ordered = self.name in command_table().names["ordered"]
+        joined, valued = (command_table().patterns[key] for key in ("joined", "valued"))
         before = ""
         for option in map(plain, self.texts):
-            if option == "--" or (self.name in _ORDERED and before and before[0] != "-"):
+            if option == "--" or (is_ordered and before and before[0] != "-"):
                 return False
             before, last = option, before
-            if option.startswith("-") and _MAY_TAKE_VALUE.fullmatch(last):
+            if option.startswith("-") and valued.fullmatch(last):
                 continue
             names = (option, option.partition("=")[0])
-            is_joined = re.fullmatch(r"-\w+", option) and letters & set(option)
-            if is_joined and set(option[1:]) <= _GUARD_LETTERS | letters:
+            others = "".join(letter for letter in option if letter not in letters)
+            if others != option and joined.fullmatch(others):
                 return True
             if any(fnmatchcase(name, flag) for name in names for flag in flags):
                 return True

@@ -129,10 +129,7 @@ def _checkout(call: ProgramCall) -> str | None:
     if call.has("-b", "--orphan", "-t", "--track"):
         return None
     operands = call.operands()
-    is_path = any(
-        name.startswith((":", "./", "../")) or name == "." or call.places.exists(name)
-        for name in operands
-    )
+    is_path = any(name.startswith((":", ".")) or call.places.exists(name) for name in operands)
     return CHANGES if is_path or len(operands) > 1 else None
 
 

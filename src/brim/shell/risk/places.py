@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import stat
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
@@ -111,21 +110,17 @@ class Places:
     def read(self, word: str) -> str | None:
         """Return the text of a file; None if it does not exist or is not text."""
         for path in self.paths(word) or ():
-            try:
-                if stat.S_ISREG(path.stat().st_mode):
+            with suppress(OSError):
+                if path.is_file():
                     with path.open("rb") as opened:
                         data = opened.read(LARGEST_READ + 1)
                     return None if b"\0" in data else data.decode("utf-8", "replace")
-            except OSError:
-                continue
         return None
 
     def has_changed(self, word: str) -> bool:
         """Return whether a file may have been changed in this conversation."""
-        if self.since is None:
-            return True
         paths = self.paths(word)
-        if paths is None:
+        if self.since is None or paths is None:
             return True
         # A program cannot set this time back.
         return any(path.stat().st_ctime >= self.since for path in paths if path.exists())
