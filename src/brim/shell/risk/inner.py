@@ -58,9 +58,8 @@ def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
     """Yield the arguments of an unknown program that look like a command."""
     table = command_table()
     known = (table.names[key] for key in ("any", "readers", "shells", "databases"))
-    if call.name in table.read_only or any(call.name in names for names in known):
-        return
-    if is_wrapper(call):
+    is_known_program = call.name in table.read_only or any(call.name in names for names in known)
+    if is_known_program or is_wrapper(call):
         return
     for at, text in enumerate(map(plain, call.texts)):
         first, space, _ = text.partition(" ")
@@ -148,7 +147,7 @@ def _run_shell(call: ProgramCall) -> Iterator[Sequence[Word] | str | RunFile]:
     if not is_alike or not all(map(is_known, texts[:at])) or "".join(rest).startswith("+"):
         yield UNKNOWN
     if any(re.fullmatch(r"-\w*c\w*", option) for option in texts[:at]):
-        yield from _run_inline(rest)
+        yield from _run_inline(texts[at:])
     elif rest and "-s" not in texts[:at]:
         yield RunFile(rest[0])
     elif call.stdin is not None:
