@@ -14,6 +14,7 @@ from brim.fitting.planner import Planner
 from brim.fitting.policies import Policy
 from brim.fitting.prefix_cache import (
     CachedConversation,
+    CheckedItem,
     ConversationKey,
     PrefixCache,
     encode_values,
@@ -277,17 +278,17 @@ class ParsedBody(NamedTuple):
 
     def build_body(self, plan: Plan) -> Mapping[str, Any]:
         """Return the body to send; the same object if nothing has to change."""
-        return self._finish(self._write(plan).body, plan)
+        return self._finish(self._write(plan), plan)
 
-    def _finish(self, out: Mapping[str, Any], plan: Plan) -> Mapping[str, Any]:
+    def _finish(self, out: WrittenBody, plan: Plan) -> Mapping[str, Any]:
         if self.format is not CHAT and plan.is_trimmed:
             self._check(out, plan)
-        return lower_reply_limit(out, self.format, plan.reply_room, plan.budget.reply)
+        return lower_reply_limit(out.body, self.format, plan.reply_room, plan.budget.reply)
 
     def build_request(self, plan: Plan) -> Request:
         """Return the request to send. The caller may change it: its list is a copy."""
         written, key = self._write(plan), self.format.messages_key
-        body = dict(self._finish(written.body, plan))
+        body = dict(self._finish(written, plan))
         messages = body.get(key)
         if not isinstance(messages, list | tuple):
             return Request(body, plan, key)
@@ -326,15 +327,47 @@ class ParsedBody(NamedTuple):
                 for origin, message in zip(origins, body[key], strict=True)
             ]
 
-    def _check(self, out: Mapping[str, Any], plan: Plan) -> None:
-        """Count the trimmed body again, in a format whose items depend on each other.
-
-        It grows like the original, so it is cached like it.
-        """
-        with replace(self.fitter, pins=frozenset()).parse(out, self.format) as sent:
-            tokens = sent.planner.plan_all().tokens
+    def _check(self, out: WrittenBody, plan: Plan) -> None:
+        """Count the trimmed body again, in a format whose items depend on each other."""
+        tokens = self._recount_changes(out, plan)
+        if tokens is None:
+            tokens = self._recount(out.body)
         limit = plan.limit
         if plan.tokens > limit:  # the server's own count allows more, and needs no margin
             limit = max(plan.tokens, plan.budget.room)
         if tokens > limit:
             raise self.planner.overflow_error(replace(plan, tokens=tokens))
+
+    def _recount(self, body: Mapping[str, Any]) -> int:
+        """Return the tokens of a trimmed body. It grows like the original and is cached like it."""
+        with replace(self.fitter, pins=frozenset()).parse(body, self.format) as sent:
+            return sent.planner.plan_all().tokens
+
+    def _recount_changes(self, out: WrittenBody, plan: Plan) -> int | None:
+        """Return the tokens of a trimmed body in which only texts of items changed, else None.
+
+        Only an item that changed since the last request is read again.
+        """
+        key, known = self.format.messages_key, self.conversation.checked
+        given, items = self.body[key], out.body[key]
+        if self._summary_block or [*(out.origins or ())] != [*range(len(given))]:
+            return None
+        tokens = plan.before
+        for position, item in enumerate(items):
+            if item is given[position]:
+                continue
+            if (encoded := encode_values([item])) is None:
+                return None
+            last = known.get(position)
+            if last is None or last.encoded != encoded:
+                before, after = self._read_alone(given[position]), self._read_alone(item)
+                if [turn.role for turn in before] != [turn.role for turn in after]:
+                    return None
+                count = self.planner.counter.message
+                added = sum(map(count, after)) - sum(map(count, before))
+                last = known[position] = CheckedItem(encoded, added)
+            tokens += last.added
+        return tokens
+
+    def _read_alone(self, item: object) -> Sequence[Message]:
+        return self.format.create_reader().read({self.format.messages_key: [item]}) or ()

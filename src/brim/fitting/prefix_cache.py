@@ -8,11 +8,11 @@ place is noticed. The cache only saves time: results do not depend on it.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from marshal import dumps
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from brim.fitting.planner import Planner
 from brim.wire.body_reader import BodyReader
@@ -59,6 +59,14 @@ class ConversationKey:
         return self is other or is_same
 
 
+class CheckedItem(NamedTuple):
+    """An item that a trim changed, as it was counted last."""
+
+    encoded: Sequence[bytes]
+    added: int
+    """Its tokens minus those of the original."""
+
+
 @dataclass(slots=True, eq=False)
 class CachedConversation:
     """A conversation as far as it was read."""
@@ -74,6 +82,8 @@ class CachedConversation:
     tail: _Tail = (0, ())
     size: int = 0
     """Bytes of the encoded messages."""
+    checked: dict[int, CheckedItem] = field(default_factory=dict)
+    """By position, the items of the last request that a trim changed."""
 
 
 class PrefixCache:
