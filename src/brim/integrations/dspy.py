@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from typing import Any
+import re
+from typing import Any, Final
 
 import dspy
 from dspy.utils.exceptions import ContextWindowExceededError
@@ -12,14 +12,18 @@ from brim.errors import ContextOverflowError
 from brim.fitting.api import count, fit
 from brim.integrations.adapter import AdapterSettings, MessageFitter, describe_call
 
-_excess: ContextVar[int] = ContextVar("brim_dspy_excess", default=0)
-"""Tokens by which the last request of this context was too long."""
+ATTEMPTS: Final = 3
+"""The text of a step can take a few tokens more or less than its turns are counted."""
+_STEP: Final = re.compile(
+    r"(?s)(\[\[ ## thought_\d+ ## .*? observation_\d+ ## \]\]\n)(.*?)(?=\n\n\[\[ ## thought|\Z)"
+)
+"""A step of `dspy.ReAct` as DSPy writes it into a prompt: a call and its result."""
 
 
 class BrimLM(dspy.LM):  # type: ignore[misc]
-    """A language model that fits every request.
+    """A language model that fits every request, also one with a long trajectory of `dspy.ReAct`.
 
-    A request that cannot fit raises DSPy's own error, so that `BrimReAct` shortens what it sends.
+    A request that cannot fit raises DSPy's own error.
     """
 
     def __init__(self, model: str, *, fit: AdapterSettings, **options: Any) -> None:
@@ -33,39 +37,38 @@ class BrimLM(dspy.LM):  # type: ignore[misc]
         return await super().acall(prompt, messages=self._fit(messages, options), **options)
 
     def _fit(self, messages: Any, options: dict[str, Any]) -> Any:
-        try:
-            return (
-                messages and self._fitter.fit(messages, self.model, options.get("tools")).messages
-            )
-        except ContextOverflowError as error:
-            _excess.set(error.tokens - error.limit)
-            raise ContextWindowExceededError(message=str(error)) from error
+        tools, excess, failure = options.get("tools"), 0, None
+        for _ in range(ATTEMPTS):
+            try:
+                sent = _shorten_trajectory(messages, excess) if excess else messages
+                return sent and self._fitter.fit(sent, self.model, tools).messages
+            except ContextOverflowError as error:
+                excess += error.tokens - error.limit
+                failure = failure or error
+        raise ContextWindowExceededError(message=str(failure)) from failure
 
 
-class BrimReAct(dspy.ReAct):  # type: ignore[misc]
-    """ReAct that sends a copy of its trajectory if that is too long; the result has all of it."""
+def _shorten_trajectory(messages: list[dict[str, Any]], excess: int) -> list[dict[str, Any]]:
+    """Return the messages with a trajectory in the last one that is smaller by `excess` tokens.
 
-    def truncate_trajectory(self, trajectory: dict[str, Any]) -> dict[str, Any]:
-        """Return a copy that is smaller by what the last request was too long."""
-        steps = [key.removeprefix("thought_") for key in trajectory if key.startswith("thought_")]
-        turns = [turn for step in steps for turn in _read_step(trajectory, step)]
-        try:
-            fitted = fit(turns, window=max(1, count(turns) - _excess.get()), reply=0, margin=0)
-        except ContextOverflowError as error:
-            raise ContextWindowExceededError(message=str(error)) from error
-        sent = [(steps[out.origin // 2], out) for out in fitted.outgoing if out.origin is not None]
-        results = {
-            f"observation_{step}": out.message["content"] for step, out in sent if out.changed
-        }
-        kept, values = dict(sent), {**trajectory, **results}
-        return {key: value for key, value in values.items() if key.split("_")[-1] in kept}
+    Results are clipped, or steps are dropped, but never the last one.
+    """
+    *others, last = messages
+    head, *steps = _STEP.split(str(last["content"]))
+    if not steps:
+        return messages
+    result, gap, tail = steps[-2].rpartition("\n\n")
+    pairs = zip(steps[::3], [*steps[1:-2:3], result], strict=True)
+    turns = [turn for id, pair in enumerate(pairs) for turn in _describe_step(str(id), *pair)]
+    fitted = fit(turns, window=max(1, count(turns) - excess), reply=0, margin=0)
+    texts = [out.message["content"] for out in fitted.outgoing if out.origin is not None]
+    sent = "\n\n".join(map("".join, zip(texts[::2], texts[1::2], strict=True)))
+    return [*others, {**last, "content": head + sent + gap + tail}]
 
 
-def _read_step(trajectory: dict[str, Any], step: str) -> list[dict[str, Any]]:
-    """Return a step in the chat shape: a call and its result."""
-    call = describe_call(step, trajectory[f"tool_name_{step}"], trajectory[f"tool_args_{step}"])
-    thought, result = trajectory[f"thought_{step}"], trajectory[f"observation_{step}"]
+def _describe_step(id: str, call: str, result: str) -> list[dict[str, Any]]:
+    """Return a step in the chat shape."""
     return [
-        {"role": "assistant", "content": thought, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": step, "content": str(result)},
+        {"role": "assistant", "content": call, "tool_calls": [describe_call(id, "", "")]},
+        {"role": "tool", "tool_call_id": id, "content": result},
     ]

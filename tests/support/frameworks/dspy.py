@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import dspy
 
 from brim.integrations.adapter import AdapterSettings
-from brim.integrations.dspy import BrimLM, BrimReAct
+from brim.integrations.dspy import BrimLM
 from brim.testing import ScriptedReply
 from tests.support.frameworks import CALLS, DONE, MODEL, QUESTION, WINDOW, Outcome, read_file
 
@@ -34,8 +34,9 @@ def run_loop(fit: AdapterSettings | None = None) -> Outcome:
     name, url = f"openai/{MODEL}", os.environ["OPENAI_BASE_URL"]
     options = {"api_base": url, "api_key": "key", "cache": False, "num_retries": 0}
     lm = dspy.LM(name, **options) if fit is None else BrimLM(name, fit=fit, **options)
-    kind = dspy.ReAct if fit is None else BrimReAct
     with dspy.context(lm=lm):
-        result = kind("question -> answer", tools=[read_file], max_iters=60)(question=QUESTION)
+        result = dspy.ReAct("question -> answer", tools=[read_file], max_iters=60)(
+            question=QUESTION
+        )
     steps = result.trajectory.items()
     return Outcome(result.answer, [text for key, text in steps if key.startswith("observation")])
