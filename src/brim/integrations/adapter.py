@@ -107,6 +107,25 @@ def map_back(
     ]
 
 
+class Conversions(Generic[T]):
+    """Converts the messages of a growing history to the chat shape, each of them once.
+
+    Only for frameworks that never change a message in place.
+    """
+
+    def __init__(self, convert: Callable[[T], dict[str, Any]]) -> None:
+        self._convert = convert
+        self._known: dict[int, tuple[T, dict[str, Any]]] = {}
+        """By the id of a message of the last request, which keeps its id while it is here."""
+
+    def read(self, messages: Sequence[T]) -> list[dict[str, Any]]:
+        """Return the messages in the chat shape. The caller must not change them."""
+        known = self._known
+        pairs = [known.get(id(each)) or (each, self._convert(each)) for each in messages]
+        self._known = {id(pair[0]): pair for pair in pairs}
+        return [body for _, body in pairs]
+
+
 class RunHistory(Generic[T]):
     """All messages of a run, for frameworks that replace them by the fitted ones."""
 

@@ -10,7 +10,7 @@ from haystack.core.serialization import component_to_dict
 from haystack.dataclasses import ChatMessage
 from haystack.tools import flatten_tools_or_toolsets
 
-from brim.integrations.adapter import AdapterSettings, MessageFitter, map_back
+from brim.integrations.adapter import AdapterSettings, Conversions, MessageFitter, map_back
 
 
 @component
@@ -21,10 +21,11 @@ class BrimChatGenerator:
         self.inner = inner
         self._settings = settings
         self._fitter = MessageFitter(**settings)
+        self._bodies = Conversions(ChatMessage.to_openai_dict_format)
 
     def fit(self, messages: list[ChatMessage], tools: Any = None) -> list[ChatMessage]:
         """Return the messages that fit; unchanged ones are the same objects."""
-        bodies = [message.to_openai_dict_format() for message in messages]
+        bodies = self._bodies.read(messages)
         offered = flatten_tools_or_toolsets(tools)
         schemas = [{"type": "function", "function": tool.tool_spec} for tool in offered]
         fitted = self._fitter.fit(bodies, getattr(self.inner, "model", None), schemas)
