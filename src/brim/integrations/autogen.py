@@ -7,7 +7,12 @@ from itertools import groupby
 from typing import Any, Unpack
 
 from autogen_core.model_context import UnboundedChatCompletionContext
-from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, UserMessage
+from autogen_core.models import (
+    AssistantMessage,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    UserMessage,
+)
 from autogen_core.tools import BaseTool
 
 from brim.integrations.adapter import AdapterSettings, MessageFitter, describe_call
@@ -66,7 +71,9 @@ def _read(message: Any) -> list[tuple[dict[str, Any], Any]]:
 
 def _join_results(messages: Sequence[Any]) -> Iterator[Any]:
     """Join the results of a step to one message again."""
-    for is_result, group in groupby(messages, lambda each: hasattr(each, "call_id")):
+    for is_result, group in groupby(
+        messages, lambda each: isinstance(each, FunctionExecutionResult)
+    ):
         if is_result:
             yield FunctionExecutionResultMessage(content=list(group))
         else:
