@@ -186,7 +186,7 @@ class CommandRule:
             tuple(unless.split()), group,
         )  # fmt: skip
 
-    def find(self, call: ProgramCall, *, is_certain: bool = False) -> ProgramCall | None:
+    def find(self, call: ProgramCall, *, is_certain: bool) -> ProgramCall | None:
         """Return the call without its subcommands; None if they are, or may be, others."""
         for step in self.subcommands:
             for at, is_sure in call.subcommand_positions():
@@ -198,20 +198,18 @@ class CommandRule:
                 return None
         return call
 
-    def is_destructive(self, call: ProgramCall) -> bool:
-        rest = self.find(call)
-        if rest is None or (self.options and not rest.has(*self.options)):
+    def applies(self, call: ProgramCall, *, is_certain: bool = False) -> bool:
+        """Return whether the rule may apply to a call, or certainly does."""
+        rest = self.find(call, is_certain=is_certain)
+        if rest is None:
             return False
-        return not (self.exceptions and call.is_guarded(*self.exceptions))
-
-    def is_read_only(self, call: ProgramCall) -> bool:
-        rest = self.find(call, is_certain=True)
-        if rest is None or (self.options and not rest.is_guarded(*self.options)):
-            return False
-        operands = [name for word in rest.operands() for name in rest.places.matches(word)]
-        if self.most_operands is not None and len(operands) > self.most_operands:
-            return False
-        return not (self.exceptions and call.has(*self.exceptions))
+        given, refused = (rest.is_guarded, call.has) if is_certain else (rest.has, call.is_guarded)
+        if self.most_operands is not None:
+            operands = (name for word in rest.operands() for name in rest.places.matches(word))
+            if len([*operands]) > self.most_operands:
+                return False
+        is_given = not self.options or given(*self.options)
+        return is_given and not refused(*self.exceptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +288,7 @@ def why_by_table(call: ProgramCall) -> str | None:
         return None
     pattern = re.split(r"[^a-z]", call.name)[0] + "*"  # mkfs* for mkfs.ext4
     rules = (*table.get(call.name, ()), *table.get(pattern, ()))
-    whys = (rule.group for rule in rules if rule.is_destructive(call))
+    whys = (rule.group for rule in rules if rule.applies(call))
     return next(whys, None) or _why_verb(call)
 
 
@@ -338,7 +336,7 @@ def is_read_only_by_table(call: ProgramCall) -> bool:
     language = language_of(call.name)
     if language is not None and "reads" in language:
         return _reads_only(call, language)
-    return any(rule.is_read_only(call) for rule in rules)
+    return any(rule.applies(call, is_certain=True) for rule in rules)
 
 
 def _reads_only(call: ProgramCall, language: Mapping[str, str]) -> bool:

@@ -57,8 +57,6 @@ def _surprises(call: ProgramCall) -> Iterator[str]:
 
 def _copy(call: ProgramCall) -> str | None:
     """mv, cp, install and ln: existing files that they overwrite."""
-    if call.name == "install" and call.has("-d"):
-        return None
     typed = call.operands(*_COPY_VALUED)
     operands = [name for word in typed for name in call.places.matches(word)]
     folder = call.value("-t", "--target-directory")

@@ -151,11 +151,10 @@ class Places:
 
     def has_plain_repository(self, folder: str | None) -> bool:
         """Return whether no setting, hook or submodule of a git repository runs a program."""
-        starts = self.paths(folder) if folder else list(self.folders)
-        folders = [start for start in starts or () if start.is_dir()]
-        if not folders or self.is_lost or self.is_remote:
-            return False
-        return all(map(_is_plain_repository, folders))
+        paths = (self.paths(folder) if folder else self.folders) or ()
+        folders = [path for path in paths if path.is_dir()]
+        is_seen = bool(folders) and not self.is_lost and not self.is_remote
+        return is_seen and all(map(_is_plain_repository, folders))
 
 
 def _is_plain_repository(folder: Path) -> bool:

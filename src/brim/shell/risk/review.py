@@ -96,10 +96,9 @@ class Review:
             self.log.add(source, "what it runs is known only at run time")
             return
         self.log.count(source, len(text))
-        if "\\\n" in text:
-            if _CONTINUED.search(text):
-                self.log.raise_to_other()
-            text = text.replace("\\\n", "")
+        if "\\\n" in text and _CONTINUED.search(text):
+            self.log.raise_to_other()
+        text = text.replace("\\\n", "")
         try:
             root = parse_command(text)
             if command_table().patterns["endless"].search(text):
