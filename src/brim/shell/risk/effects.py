@@ -61,8 +61,8 @@ def _copy(call: ProgramCall) -> str | None:
     operands = [name for word in typed for name in call.places.matches(word)]
     folder = call.value("-t", "--target-directory")
     if folder is None and len(operands) < 2:
-        is_dynamic = any(not is_known(name) for name in operands)
-        return "overwrites a file that is known only at run time" if is_dynamic else None
+        is_clear = all(map(is_known, operands))
+        return None if is_clear else "overwrites a file that is known only at run time"
     sources, target = (operands, folder + "/") if folder else (operands[:-1], operands[-1])
     if call.name == "mv":
         if plain(target).startswith("/dev/"):
@@ -137,8 +137,7 @@ def _sql(call: ProgramCall) -> str | None:
     said += [call.places.read(name) or UNKNOWN for name in call.values("-f", "--file")]
     if any(command_table().patterns["sql"].search(plain(text)) for text in said):
         return "changes or removes data in a database"
-    is_clear = all(is_known(text) for text in said)
-    return None if is_clear else "runs statements that are known only at run time"
+    return None if all(map(is_known, said)) else "runs statements that are known only at run time"
 
 
 def _code(call: ProgramCall) -> str | None:

@@ -82,13 +82,12 @@ class Review:
     assigned: set[str] = field(default_factory=set)
     """Variables whose values are unknown."""
 
-    def inner(self, places: Places | None = None, stdin: str | None = None) -> Review:
+    def inner(self, stdin: str | None = None) -> Review:
         """Return a review of a shell inside this one."""
         if self.depth >= DEEPEST:
             self.log.add(self.whole, "it is nested too deeply")
             raise LimitReachedError
-        places = places or self.places
-        return replace(self, places=places, stdin=stdin, depth=self.depth + 1)
+        return replace(self, stdin=stdin, depth=self.depth + 1)
 
     def script(self, text: str, source: str) -> None:
         """Review a text as a script."""
@@ -234,7 +233,7 @@ class Review:
         call = ProgramCall(name, tuple(words[1:]), self.places, stdin)
         alias = self.aliases.get(first)
         if alias is not None and words[0].is_bare:
-            inside = self.inner(stdin=stdin)
+            inside = self.inner(stdin)
             inside.aliases = {key: value for key, value in self.aliases.items() if key != first}
             inside.script(f"{alias}{source.removeprefix(first)}", source)
             return
@@ -299,8 +298,9 @@ class Review:
             self.log.raise_to_other()
         stdin = None if call.name == "xargs" else call.stdin
         for found, traits in inner:
-            is_remote = "remote" in traits
-            review = self.inner(replace(self.places, is_remote=True) if is_remote else None, stdin)
+            review = self.inner(stdin)
+            if "remote" in traits:
+                review.places = replace(self.places, is_remote=True)
             if isinstance(found, RunFile):
                 self._run_file(found, call, source)
             elif found == call.stdin == UNKNOWN:

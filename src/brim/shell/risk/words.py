@@ -174,18 +174,15 @@ class Expander:
         """Return the words that a node expands to: none if an unquoted variable is empty."""
         if node.type in ("simple_expansion", "expansion"):
             value = self._variable(node) if "IFS" not in self.assigned else UNKNOWN
-            if is_known(value):
-                name = (text_of(node),)
-                words = [Word(part.translate(_GLOBS), name * (not part)) for part in value.split()]
-                return words or [Word("", name)] * (value != "")
-            return [Word(value)]
+            parts = value.split() if is_known(value) else [value]
+            return [Word(part.translate(_GLOBS)) for part in parts]
         empties: list[str] = []
         text = self._expand(node, empties)
         if node.type in ("word", "concatenation") and text.startswith("~"):
             head, slash, rest = text.partition("/")
             text = (self.home if head == "~" else UNKNOWN) + slash + rest
-        parts = [part for part in node.named_children if part.type in _SPLIT]
-        if node.type == "concatenation" and not all(is_known(self.text(part)) for part in parts):
+        splits = [self.text(part) for part in node.named_children if part.type in _SPLIT]
+        if node.type == "concatenation" and not all(map(is_known, splits)):
             text = UNKNOWN + text
         return [Word(text, tuple(empties), is_bare=text == text_of(node))]
 
