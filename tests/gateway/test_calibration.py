@@ -261,6 +261,27 @@ def test_a_conversation_that_is_too_long_is_not_counted_again_as_it_grows() -> N
     assert len(refusing) <= 1
 
 
+class Tokenizing(ScriptedServer):
+    """A server that counts only texts, and whose template adds 40 tokens to each request."""
+
+    def counts_at(self, _path: str) -> bool:
+        return False
+
+    def usage(self, request: Request, reply: TextReply) -> Usage:
+        return replace(super().usage(request, reply), input=request.tokens + 40)
+
+
+def test_reported_usage_corrects_counts_by_texts() -> None:
+    turns = [("user", "Which color?"), ("assistant", "Blue."), ("user", "And the sea?")]
+    with (
+        Tokenizing("Blue.", window=4_000, like="llama.cpp") as upstream,
+        gateway_before(upstream, count="always") as gateway,
+    ):
+        for length in (1, 3):
+            answer = send(gateway, CHAT, *turns[:length], model="m")
+    assert int(answer.headers["brim-tokens"]) == upstream.requests[-1].tokens + 40
+
+
 # Any sequence of errors
 
 
