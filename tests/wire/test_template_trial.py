@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim.errors import InputError
+from brim.fitting.profile import ModelProfile
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
 from brim.wire.template_rules import PERMISSIVE, describe_rules, list_changes
@@ -59,7 +60,7 @@ ALTERNATING = {
         (PHI, {"tool_role": False, "other_roles": False, "call_text": False}),
         (NEMO, {"system": "user", "one_system": True, "call_text": False, "repeats": False}),
         (R1, {"call_content": "null", "call_text": False}),
-        (CHATML, {"call_content": "empty"}),
+        (CHATML, {"call_content": "empty", "tools": False}),
     ],
 )
 def test_a_trial_finds_the_rules_of_a_template(template: str, changes: dict[str, Any]) -> None:
@@ -71,7 +72,7 @@ def test_a_trial_finds_the_rules_of_a_template(template: str, changes: dict[str,
 
 def test_a_template_that_accepts_everything_has_no_rules() -> None:
     verdict = try_text(
-        "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}"
+        "{{ tools | tojson if tools }}{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}"
         "{{ m.tool_calls | tojson if m.tool_calls }}{% endfor %}"
     )
     assert verdict is not None
@@ -111,6 +112,12 @@ def test_a_conversation_is_tried_only_for_what_it_uses() -> None:
     assert find_features([{"role": "developer", "content": "a"}], None) == {"turns", "roles"}
     jobs = next(try_template(plain))
     assert not any("tool_calls" in turn for job in jobs for turn in job.messages)
+
+
+@pytest.mark.parametrize(("template", "is_printed"), [(NEMO, True), (CHATML, False)])
+def test_only_tools_that_a_template_prints_take_tokens(template: str, is_printed: bool) -> None:
+    counter = ModelProfile("acme/unknown", template=template).counter()
+    assert bool(counter.tools(TOOLS)) is bool(counter.tool_margin(TOOLS, 8_000)) is is_printed
 
 
 def test_a_template_that_renders_nothing_has_no_verdict() -> None:
@@ -192,7 +199,7 @@ def test_a_template_is_read_from_a_file(tmp_path: Path) -> None:
 
 def test_a_template_is_read_from_a_model(short_weights: Path) -> None:
     assert "<|im_start|>" in read_template(str(short_weights))
-    assert list_changes(find_rules(str(short_weights))) == {"call_content": "empty"}
+    assert list_changes(find_rules(str(short_weights))) == {"call_content": "empty", "tools": False}
 
 
 @pytest.mark.parametrize("name", ["missing.jinja", "empty.json", "odd.gguf", "short.gguf"])

@@ -45,8 +45,6 @@ class TemplateCounter:
         self.density = counter.density
         self.ratio = counter.ratio
         self.text = counter.text
-        self.tools = counter.tools
-        self.tool_margin = counter.tool_margin
         self._counter = counter
         self._rules = rules
         self._scale = max(1, counter.text("\n"))
@@ -97,6 +95,12 @@ class TemplateCounter:
                 for call in message.calls:
                     total += count(Message("tool", outputs=(NO_RESULT,), answers=call.id))
         return total
+
+    def tools(self, tools: Sequence[Mapping[str, object]]) -> int:
+        return self._counter.tools(tools if self._rules.tools else ())
+
+    def tool_margin(self, tools: Sequence[Mapping[str, object]], room: int) -> int:
+        return self._counter.tool_margin(tools if self._rules.tools else (), room)
 
     def exact(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()

@@ -52,6 +52,8 @@ class TemplateRules:
     repeats: bool = True
     """Whether user turns may be equal; some templates print the tools for each turn that equals the
     last one, so brim adds white space to repeated turns."""
+    tools: bool = True
+    """Whether the definitions of tools are printed; if not, they take no tokens."""
 
     def __post_init__(self) -> None:
         loose = self.orphans or self.unanswered or self.other_roles or not self.one_system
@@ -88,6 +90,7 @@ _PHRASES: Final[Mapping[str, str]] = {
     "call_content": "{} content next to calls",
     "call_text": "no text next to calls",
     "repeats": "no equal user turns",
+    "tools": "no definitions of tools",
 }
 
 

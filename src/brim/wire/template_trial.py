@@ -248,7 +248,15 @@ def _conclude(rules: TemplateRules, shown: Mapping[str, _Shown], with_calls: boo
         changes |= _conclude_content(shown["empty"], shown["null"], lost)
     if "repeat" in shown and shown["repeat"].count(_TOOL_WORD) > shown["once"].count(_TOOL_WORD):
         changes["repeats"] = False
+    if "once" in shown and not _prints_tools(shown.values()):
+        changes["tools"] = False
     return replace(rules, **changes)
+
+
+def _prints_tools(shown: Iterable[_Shown]) -> bool:
+    """Return whether a prompt contains the tool; also if none was given, or nothing rendered."""
+    prompts = [each for each in shown if each.job.tools and each.prompt is not None]
+    return not prompts or any(each.count(_TOOL_WORD) for each in prompts)
 
 
 def _conclude_content(empty: _Shown, null: _Shown, lost: Sequence[str]) -> dict[str, Any]:
