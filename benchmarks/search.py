@@ -1,15 +1,20 @@
-"""CPU time of `brim.search` in histories of recorded text, trimmed to a window.
+"""CPU time of `brim.search` in histories of recorded text, and what search adds to a fit.
 
     python -m benchmarks.search [--json]
 
 The first search splits the trimmed text; later ones, with other queries, only rank it. The queries
 are the first words of user messages.
+
+The second table compares sessions that are fitted at each request point, with and without search:
+the recall tool with its notes and `steady`, and the policy `recall` with `sliding`. Each session
+has text that was not counted before; the sum of some sessions is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import brim
 from benchmarks import material, report
@@ -21,6 +26,12 @@ SIZES = ((20_000, 8_192), (100_000, 8_192), (100_000, 32_768), (1_000_000, 131_0
 QUERIES = 20
 QUERY_CHARS = 100
 TOKENS = 2_000
+TURNS = 400
+SESSIONS = 8
+WITHOUT_AND_WITH: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "recall tool": ({"policy": "steady"}, {"policy": "steady", "recall": True}),
+    "policy recall": ({"policy": "sliding"}, {"policy": "recall"}),
+}
 
 
 def measure(messages: list[Message], size: int, window: int) -> dict[str, report.Cell]:
@@ -38,6 +49,31 @@ def measure(messages: list[Message], size: int, window: int) -> dict[str, report
     }
 
 
+def compare(name: str, window: int) -> dict[str, report.Cell]:
+    """Return the CPU time of sessions without and with a search, in turns."""
+    spent = [0.0, 0.0]
+    for seed in range(2 * SESSIONS):
+        options = {"window": window, "reply": 500, **WITHOUT_AND_WITH[name][seed % 2]}
+        messages = material.of_turns(TURNS, seed=1_000 + seed)
+        spent[seed % 2] += measure_time(partial(grow, messages, options))
+    without, given = spent
+    return {
+        "search": name,
+        "window": f"{window:,}",
+        "without": 1000 * without / SESSIONS,
+        "with": 1000 * given / SESSIONS,
+        "added %": 100 * (given / without - 1),
+    }
+
+
+def grow(messages: list[Message], options: Mapping[str, Any]) -> None:
+    session = brim.Session(model="gpt-4o", **options)
+    for message in messages:
+        session.append(message)
+        if message["role"] in {"user", "tool"}:
+            session.request()
+
+
 def tables(_: report.Options) -> Iterator[report.Table]:
     measure(material.of_tokens(SIZES[0][0], seed=0), *SIZES[0])  # loads the vocabulary
     rows = [
@@ -46,6 +82,10 @@ def tables(_: report.Options) -> Iterator[report.Table]:
     ]
     formats = dict.fromkeys(("first", "later, median", "later, slowest"), ".1f")
     yield report.Table("Search: CPU milliseconds", rows, formats)
+    grow(material.of_turns(TURNS, seed=0), {"window": 8_192, "recall": True})
+    rows = [compare(name, window) for name in WITHOUT_AND_WITH for window in (8_192, 32_768)]
+    title = f"Sessions of {TURNS} messages: CPU milliseconds"
+    yield report.Table(title, rows, dict.fromkeys(("without", "with", "added %"), ".0f"))
 
 
 if __name__ == "__main__":

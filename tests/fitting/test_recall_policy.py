@@ -50,6 +50,16 @@ def test_an_assistant_message_stays_with_the_user_message_that_it_answers() -> N
     assert {10, 11} <= {*plan.sent_indices}
 
 
+def test_an_answer_stays_without_a_long_question_that_does_not_match() -> None:
+    question = "tell me more of what you remember of last year " * 50
+    facts = (0, question), (1, "The key is blue."), (10, question), (11, "A key in the drawer.")
+    request = fit(place(*facts), "Where is the blue key in the drawer?")
+    assert {1, 11} <= {*request.plan.sent_indices}
+    assert not {0, 10} & {*request.plan.sent_indices}
+    roles = [message["role"] for message in request.messages]
+    assert roles[:3] == ["user", "assistant", "user"]
+
+
 def test_the_answer_to_a_matching_question_stays_too() -> None:
     facts = (20, "When is your flight to Lisbon?"), (21, "On the third of May.")
     plan = fit(place(*facts), "On which day is the flight?").plan

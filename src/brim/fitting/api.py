@@ -13,7 +13,14 @@ from brim.fitting.passes import Pass
 from brim.fitting.plan import Plan, Request, find_trimmed_texts
 from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
-from brim.fitting.search import Passage, Source, choose_length, read_texts, search_texts
+from brim.fitting.search import (
+    Passage,
+    PassageCache,
+    Source,
+    choose_length,
+    read_texts,
+    search_texts,
+)
 from brim.fitting.summarizer import Summarizer, check_summarizer
 from brim.tokens import Tokenizer, counter_for
 from brim.tokens.counter import RequestCounter, UnmeasuredCounter
@@ -284,12 +291,15 @@ def search(
         messages_or_plan = messages_or_plan.plan
     if isinstance(messages_or_plan, Plan):
         window = messages_or_plan.budget.window if window is None else window
-        sources = find_trimmed_texts(messages_or_plan)
+        sources, cache = (
+            find_trimmed_texts(messages_or_plan),
+            messages_or_plan.history.passage_cache,
+        )
     else:
         body = _build_body(messages_or_plan, model, None)
-        model, sources = body.get("model"), _read_sources(body)
+        model, sources, cache = body.get("model"), _read_sources(body), PassageCache()
     counter = counter_for(model, tokenizer=tokenizer)
-    return search_texts(sources, query, tokens, counter.text, choose_length(window))
+    return search_texts(sources, query, tokens, counter.text, choose_length(window), cache)
 
 
 def _read_sources(body: Mapping[str, Any]) -> Iterator[Source]:

@@ -35,6 +35,8 @@ from brim.wire.notes import ID, Note, brief_gap_note, fill_id, gap_note, name_ta
 
 NAME_TOKENS: Final = 30
 """The most tokens that the names in a note take."""
+NAMED_MESSAGES: Final = 50
+"""About how many messages of a gap are read for names."""
 _KEPT = b"\x01"
 _NoteRole: TypeAlias = Literal["user", "assistant", "paragraph"]
 
@@ -351,9 +353,12 @@ class Draft:
             yield UnitIndex(start), UnitIndex(stop)
 
     def _separate_assistants(self, start: int, stop: int) -> None:
-        """Drop plain assistant messages before a gap that ends at another assistant message."""
+        """Drop plain assistant messages before a gap that ends at another assistant message.
+
+        Where there are many gaps, they stay, with a note between them.
+        """
         units = self.history.units
-        if stop == len(self._kept) or units[stop].role != "assistant":
+        if self._brief or stop == len(self._kept) or units[stop].role != "assistant":
             return
         while start > 0 and units[start - 1].is_plain and start - 1 not in self.required:
             self._drop_run(start - 1, start, "would be next to another assistant message")
@@ -404,7 +409,9 @@ class Draft:
     def _find_names(self, gap: _Gap) -> list[str]:
         """Return the most distinctive names in what is missing at a gap."""
         messages, count = self.history.messages, self.history.counter.text
-        missing = (m for m in messages[gap.first : gap.last + 1] if m.role != "system")
+        step = 1 | (gap.last - gap.first) // NAMED_MESSAGES  # odd, to read both speakers
+        read = messages[gap.first : gap.last + 1 : step]
+        missing = (message for message in read if message.role != "system")
         found = find_names(text for message in missing for text in read_texts(message))
         while found and count(", ".join(found)) > NAME_TOKENS:
             found.pop()
@@ -446,9 +453,12 @@ class Draft:
         """
         if stop == len(self._kept):
             return None
+        after = self.history.units[stop]
+        if start == 0 and self._brief and after.role == "assistant":
+            return after.start, "user"
         if start == 0:
             return self._find_task_after(stop)
-        before, after = self.history.units[start - 1], self.history.units[stop]
+        before = self.history.units[start - 1]
         if before.role == after.role == "user":
             return after.start, "assistant"
         if before.is_plain and after.role == "assistant":

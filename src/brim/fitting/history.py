@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple, NewType, TypeAlias, cast
 
 from brim.fitting.clip import ClipCache, reports_error
-from brim.fitting.search import MessageSearch
+from brim.fitting.search import MessageSearch, PassageCache
 from brim.messages import Message
 from brim.tokens import Counter
 from brim.wire.notes import MASK, is_marked
@@ -71,6 +71,7 @@ class CountedMessages:
         system_messages: list[MessageIndex],
         skipped_messages: list[MessageIndex],
         length: int | None = None,
+        passage_cache: PassageCache | None = None,
     ) -> None:
         self.messages = messages
         self.token_sums = token_sums
@@ -80,6 +81,8 @@ class CountedMessages:
         self.skipped_messages = skipped_messages
         """The messages that are never sent: empty replies."""
         self._length = length
+        self.passage_cache = passage_cache or PassageCache()
+        """For searches; a history shares it with its values."""
 
     def __len__(self) -> int:
         return len(self.messages) if self._length is None else self._length
@@ -107,7 +110,7 @@ class CountedMessages:
     def first(self, length: int) -> CountedMessages:
         """Return the first messages as a value."""
         lists = self.messages, self.token_sums, self.system_messages, self.skipped_messages
-        return CountedMessages(*lists, length)
+        return CountedMessages(*lists, length, self.passage_cache)
 
     def is_of(self, history: CountedMessages) -> bool:
         """Whether these are the first messages of a history."""

@@ -13,7 +13,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, groupby
 from math import log
@@ -118,12 +118,10 @@ def fold(text: str) -> str:
 
 
 def _fold_all(texts: Iterable[str]) -> Iterator[str]:
-    """Fold texts, those in ASCII together, which is faster."""
+    """Fold texts, with a space at both ends; those in ASCII together, which is faster."""
     for is_ascii, group in groupby(texts, str.isascii):
-        if is_ascii:
-            yield from _fold_ascii(list(group))
-        else:
-            yield from map(fold, group)
+        given = list(group)
+        yield from map(" {} ".format, _fold_ascii(given) if is_ascii else map(fold, given))
 
 
 def _fold_ascii(texts: Sequence[str]) -> Iterable[str]:
@@ -161,8 +159,33 @@ def choose_length(window: int | None) -> int:
     return _PASSAGE if window is None or window > _SMALL_WINDOW else _SMALL_PASSAGE
 
 
+@dataclass(slots=True)
+class PassageCache:
+    """Passages of texts that are searched again: each is split and folded once."""
+
+    _passages: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    _folded: dict[str, str] = field(default_factory=dict)
+
+    def split(self, text: str, chars: int) -> Sequence[str]:
+        """Return a text in passages of about this number of characters."""
+        if (found := self._passages.get((text, chars))) is None:
+            found = self._passages[text, chars] = [*split_text(text, chars)]
+        return found
+
+    def fold(self, texts: Sequence[str]) -> list[str]:
+        """Return texts as `PassageIndex` compares them."""
+        new = [text for text in texts if text not in self._folded]
+        self._folded.update(zip(new, _fold_all(new), strict=True))
+        return [self._folded[text] for text in texts]
+
+
 def search_texts(
-    sources: Iterable[Source], query: str, tokens: int, count: Callable[[str], int], chars: int
+    sources: Iterable[Source],
+    query: str,
+    tokens: int,
+    count: Callable[[str], int],
+    chars: int,
+    cache: PassageCache,
 ) -> list[Passage]:
     """Return the best passages of about `chars` characters, of at most `tokens` together.
 
@@ -171,11 +194,10 @@ def search_texts(
     found = [
         (source, text)
         for source in sources
-        for text in split_text(source.text, chars)
+        for text in cache.split(source.text, chars)
         if not (source.visible and text in source.visible)
     ]
-    index = PassageIndex()
-    index.extend([text for _, text in found])
+    index = PassageIndex(cache.fold([text for _, text in found]))
     scores = index.score(query)
     best = sorted(scores, key=lambda place: (scores[place], place), reverse=True)
     chosen: dict[int, Passage] = {}
@@ -226,20 +248,23 @@ _NAME: Final = re.compile(
     re.MULTILINE,
 )
 """A capitalized word inside a sentence, a path or identifier, a number."""
-_NAMES, _LONGEST_NAME = 4, 40
-_NAMED_TEXTS, _NAMED_CHARS = 100, 200
-"""How many texts are read, and how much of each."""
+_NAMES, _LONGEST_NAME, _NAMED_CHARS = 4, 40, 100
 
 
 def find_names(texts: Iterable[str]) -> list[str]:
     """Return the names that occur most often, at most four; of equal ones the first.
 
-    Of many texts, or long ones, only a part is read: a note must not cost more than the trim.
+    Only the beginning of each text is read: a note must not cost more than the trim.
     """
-    given = list(texts)
-    read = (text[:_NAMED_CHARS] for text in given[:: 1 + len(given) // _NAMED_TEXTS])
-    counts: Counter[str] = Counter(name for text in read for name in _NAME.findall(text))
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(_read_names(text[:_NAMED_CHARS]))
     return [name for name, _ in counts.most_common(_NAMES) if len(name) <= _LONGEST_NAME]
+
+
+@lru_cache(maxsize=4_096)
+def _read_names(text: str) -> Sequence[str]:
+    return _NAME.findall(text)
 
 
 # Ranking
@@ -295,12 +320,12 @@ class PassageIndex:
     A query is a search for each of its terms in the text of all passages, which C code does.
     """
 
-    def __init__(self) -> None:
-        self._folded: list[str] = []
+    def __init__(self, folded: Sequence[str] = ()) -> None:
+        self._folded = [*folded]
 
     def extend(self, texts: Sequence[str]) -> None:
         """Add passages."""
-        self._folded += map(" {} ".format, _fold_all(texts))
+        self._folded += _fold_all(texts)
 
     def score(
         self, query: str, stop: int | None = None, frequent: float = _FREQUENT
@@ -360,7 +385,7 @@ class MessageSearch:
             if message.role != "system" and not message.skipped:
                 names = "".join(f"{name} " for name in message.extras)
                 for text in read_texts(message):
-                    for part in split_text(text, _PASSAGE):
+                    for part in split_text(text, _SMALL_PASSAGE):
                         texts.append(names + part)
                         self._owners.append(index)
         self._passages.extend(texts)

@@ -110,7 +110,8 @@ class RecallAnswerer:
             return self.count(text) + _FRAME_TOKENS
 
         sources, chars = find_trimmed_texts(self.plan), choose_length(self.plan.budget.window)
-        passages = search_texts(sources, query, self.room, count, chars)
+        cache = self.plan.history.passage_cache
+        passages = search_texts(sources, query, self.room, count, chars, cache)
         if not passages:
             return NOTHING_FOUND
         return "\n\n".join(
