@@ -11,6 +11,8 @@ from collections.abc import Callable, Container
 from functools import lru_cache, partial
 from typing import Final
 
+from brim.messages import Message
+from brim.tokens import Counter
 from brim.wire.notes import clip_mark, repeat_mark
 
 _MAX_ENTRIES: Final = 256
@@ -165,9 +167,17 @@ def _close_run(run: list[str], kept: list[str]) -> bool:
     return True
 
 
+def clip_outputs(
+    message: Message, text: str, size: int, cap: int, *, counter: Counter, close: float | None
+) -> tuple[Message, int]:
+    """Return a message with a clipped text in place of its outputs, and its tokens."""
+    clipped = message.with_outputs((clip(text, size, cap, counter.text, close=close),))
+    return clipped, counter.message(clipped)
+
+
 class ClipCache:
     """The last results: the next trim of a growing history needs most of them again."""
 
-    def __init__(self, count: Callable[[str], int]) -> None:
-        self.clip = lru_cache(_MAX_ENTRIES)(partial(clip, count=count))
+    def __init__(self, counter: Counter) -> None:
+        self.clip_outputs = lru_cache(_MAX_ENTRIES)(partial(clip_outputs, counter=counter))
         self.lines = lru_cache(_MAX_ENTRIES)(TextLines)

@@ -272,11 +272,14 @@ class Draft:
     def change(self, index: int, message: Message, outcome: Outcome, reason: str) -> bool:
         """Send a message in another form; return False, and change nothing, if not smaller."""
         tokens = self.history.counter.message(message)
+        return self._change(index, ChangedMessage(message, tokens, outcome, reason))
+
+    def _change(self, index: int, change: ChangedMessage) -> bool:
         before = self.message_tokens(index)
-        if tokens >= before:
+        if change.tokens >= before:
             return False
-        self.tokens += tokens - before
-        self.changes[index] = ChangedMessage(message, tokens, outcome, reason)
+        self.tokens += change.tokens - before
+        self.changes[index] = change
         if any(note.at == index for note in self.notes):
             self._has_new_gaps = True
         return True
@@ -301,8 +304,9 @@ class Draft:
             text = whole
         elif whole:
             size = size * len(text) // len(whole)
-        clipped = self.history.clip_cache.clip(text, size, max(cap, 0), close=close)
-        return self.change(index, message.with_outputs((clipped,)), "clipped", reason)
+        clip_outputs = self.history.clip_cache.clip_outputs
+        clipped, tokens = clip_outputs(message, text, size, max(cap, 0), close=close)
+        return self._change(index, ChangedMessage(clipped, tokens, "clipped", reason))
 
     def replace_outputs(self, index: int, text: str, outcome: Outcome, reason: str) -> bool:
         """Send another text in place of a message's outputs."""

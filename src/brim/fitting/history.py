@@ -208,7 +208,7 @@ class History(CountedMessages):
 
     @cached_property
     def clip_cache(self) -> ClipCache:
-        return ClipCache(self.counter.text)
+        return ClipCache(self.counter)
 
     @cached_property
     def _search(self) -> MessageSearch:
