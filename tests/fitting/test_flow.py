@@ -358,6 +358,13 @@ def test_after_a_context_length_error_the_next_request_is_smaller(
     assert list(chat.history) == history("u20 " + "a60 u60 " * 30)
 
 
+def test_after_a_context_length_error_the_messages_that_are_kept_may_be_denser() -> None:
+    chat = session(history("u9 " + "a9 u9 " * 40), 1_001, "sliding")
+    first = chat.request().plan
+    get_driver(chat).handle_context_length_error(Overflow(1_001, 1_100))
+    assert 1.1 * chat.request().plan.tokens * 1_100 / first.tokens <= 1_000
+
+
 def test_a_context_length_error_without_a_request_changes_nothing() -> None:
     chat = session(history("u9"), 1_000)
     get_driver(chat).handle_context_length_error(Overflow(10, 10))

@@ -44,6 +44,8 @@ DENSITY_SPREAD: Final = 1.5
 """By this factor other non-Latin text may be denser than the measured one."""
 TRIM_MARGIN: Final = 0.06
 """By this share the messages that a trim keeps may be denser than the measured ones."""
+RETRY_MARGIN: Final = 0.1
+"""The same share after a context-length error: the request is sent only once more."""
 TEMPLATE_SLACK: Final = 16
 """Tokens that a template may add at the end of a turn."""
 TRIM_TARGET: Final = 0.99
@@ -456,8 +458,9 @@ def _trim_by_estimate(planner: Planner, measurement: Measurement | None) -> Plan
     if ratio is None:
         return planner.trim()
     is_smallest = False
+    margin = RETRY_MARGIN if _is_rejected(measurement) else TRIM_MARGIN
     try:
-        plan = planner.trim(int(_limit_for(planner, ratio) / (1 + TRIM_MARGIN)))
+        plan = planner.trim(int(_limit_for(planner, ratio) / (1 + margin)))
     except ContextOverflowError as error:  # what is kept free for denser messages may be enough
         plan, is_smallest = get_overflow_plan(error), True
     if _is_rejected(measurement) and not is_smallest:
