@@ -103,7 +103,13 @@ def test_non_latin_text_is_calibrated_separately() -> None:
     known = UNCALIBRATED.add_report(3_100, 3_000, 1_000)
     assert known.ratios == ()
     assert known.density == pytest.approx(0.3, rel=0.03)
-    assert UNCALIBRATED.add_report(2_000, 1_000, 1_500) == UNCALIBRATED
+
+
+def test_a_mixed_request_shows_how_dense_its_non_latin_text_is_at_most() -> None:
+    known = UNCALIBRATED.add_report(2_000, 1_000, 1_300)
+    assert known.ratios == ()
+    assert known.density == pytest.approx(0.45, rel=0.03)
+    assert UNCALIBRATED.add_report(2_000, 1_000, 1_900) == UNCALIBRATED
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7))

@@ -28,6 +28,8 @@ LATIN_BYTES: Final = 0.05
 """Up to so many non-Latin bytes per token, a request measures Latin text."""
 FOREIGN_BYTES: Final = 2.0
 """From so many non-Latin bytes per token on, a request measures non-Latin text."""
+LEAST_RATIO: Final = 0.85
+"""The share of the lowest known ratio that the Latin text of a mixed request takes at least."""
 MAX_SHORTFALL: Final = 1 << 30
 SHORTFALL_STEP: Final = 1.25
 """Shortfalls move in steps of this factor: they differ from request to request."""
@@ -76,17 +78,23 @@ class Calibration:
         """Return the calibration with a report: the estimate and the actual tokens of a request.
 
         `by` is the calibration of the estimate, if it was another one. `non_latin` is the number
-        of bytes of non-Latin text. A mixed request shows nothing: either kind may be off.
+        of bytes of non-Latin text. A mixed request shows only how dense that is at most.
         """
         by = by or self
         latin = max(0.0, estimate - by.density * non_latin) / by.ratio
         if latin >= MIN_TOKENS and non_latin <= LATIN_BYTES * latin:
             ratio = _clamp((tokens - self.density * non_latin) / latin, RATIO_BOUNDS)
             return replace(self, ratios=(*self.ratios, ratio)[-MAX_REPORTS:])
-        if non_latin >= max(MIN_TOKENS, FOREIGN_BYTES * latin):
-            density = _clamp((tokens - self.ratio * latin) / non_latin, DENSITY_BOUNDS)
-            return replace(self, densities=(*self.densities, density)[-MAX_REPORTS:])
-        return self
+        if non_latin < MIN_TOKENS:
+            return self
+        if non_latin >= FOREIGN_BYTES * latin:
+            return self._add_density((tokens - self.ratio * latin) / non_latin)
+        most = (tokens - LEAST_RATIO * min(self.ratios, default=1.0) * latin) / non_latin
+        return self._add_density(most) if DENSITY_BOUNDS[0] <= most < self.density else self
+
+    def _add_density(self, density: float) -> Calibration:
+        densities = (*self.densities, _clamp(density, DENSITY_BOUNDS))
+        return replace(self, densities=densities[-MAX_REPORTS:])
 
     def add_shortfall(self, tokens: int) -> Calibration:
         """Return the calibration with the tokens by which an exact count was too low."""

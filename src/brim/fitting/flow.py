@@ -33,15 +33,16 @@ T = TypeVar("T")
 
 MAX_UNDERESTIMATE: Final = 0.25
 """By at most this share an estimate of new text is too low, regardless of calibration."""
-MAX_UNCOUNTED: Final = 0.12
+MAX_UNCOUNTED: Final = 0.06
 """The same share without a server that counts: a needless trim costs more than a rare second try
 after a context-length error."""
 MAX_OVERESTIMATE: Final = 0.5
 """By at most this share an estimate is too high."""
 MIN_TOKENS_PER_BYTE: Final = 0.05
 """The fewest tokens that a byte of non-Latin text takes."""
-DENSITY_SPREAD: Final = 1.5
-"""By this factor other non-Latin text may be denser than the measured one."""
+DENSITY_SPREAD: Final = 2.0
+"""The same share of non-Latin text is so many times larger: the measured one may be of another
+script."""
 TRIM_MARGIN: Final = 0.06
 """By this share the messages that a trim keeps may be denser than the measured ones."""
 RETRY_MARGIN: Final = 0.1
@@ -308,7 +309,7 @@ class _Bounds(NamedTuple):
         return cls(
             max(0.0, latin - media) / (1 + MAX_OVERESTIMATE) + MIN_TOKENS_PER_BYTE * bytes_,
             latin * (1 + max(counter.uncertainty, share))
-            + bytes_ * min(1.0, DENSITY_SPREAD * counter.density),
+            + bytes_ * min(1.0, (1 + DENSITY_SPREAD * share) * counter.density),
         )
 
 
