@@ -36,7 +36,7 @@ from brim.wire.notes import ID, Note, brief_gap_note, fill_id, gap_note, name_ta
 NAME_TOKENS: Final = 30
 """The most tokens that the names in a note take."""
 NAMED_MESSAGES: Final = 50
-"""About how many messages of a gap are read for names."""
+"""The most messages of a gap that are read for names."""
 _KEPT = b"\x01"
 _NoteRole: TypeAlias = Literal["user", "assistant", "paragraph"]
 
@@ -413,8 +413,10 @@ class Draft:
     def _find_names(self, gap: _Gap) -> list[str]:
         """Return the most distinctive names in what is missing at a gap."""
         messages, count = self.history.messages, self.history.counter.text
-        step = 1 | (gap.last - gap.first) // NAMED_MESSAGES  # odd, to read both speakers
-        read = messages[gap.first : gap.last + 1 : step]
+        step = 1
+        while gap.last - gap.first >= NAMED_MESSAGES * step:
+            step *= 3  # the next, larger gap then reads the same messages, of both speakers
+        read = messages[gap.first + -gap.first % step : gap.last + 1 : step]
         missing = (message for message in read if message.role != "system")
         found = find_names(text for message in missing for text in read_texts(message))
         while found and count(", ".join(found)) > NAME_TOKENS:

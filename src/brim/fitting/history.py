@@ -14,7 +14,7 @@ into units when the first trim needs them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -214,7 +214,7 @@ class History(CountedMessages):
     def _search(self) -> MessageSearch:
         return MessageSearch()
 
-    def score_messages(self, query: str, stop: int) -> dict[int, float]:
+    def score_messages(self, query: str, stop: int) -> Mapping[int, float]:
         """Return how well the messages before `stop` match a query; those that do not are absent.
 
         Each message is read once.

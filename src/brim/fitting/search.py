@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from math import log
 from typing import Final, NamedTuple
 from unicodedata import category, normalize
@@ -256,9 +256,8 @@ def find_names(texts: Iterable[str]) -> list[str]:
 
     Only the beginning of each text is read: a note must not cost more than the trim.
     """
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(_read_names(text[:_NAMED_CHARS]))
+    read = (text[:_NAMED_CHARS] for text in texts)
+    counts = Counter(chain.from_iterable(map(_read_names, read)))
     return [name for name, _ in counts.most_common(_NAMES) if len(name) <= _LONGEST_NAME]
 
 
@@ -376,6 +375,8 @@ class MessageSearch:
         self._owners: list[int] = []
         """The message of each passage."""
         self._seen = 0
+        self._asked = ("", 0)
+        self._scores: Mapping[int, float] = {}
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Add the messages that were not added before; system messages are not searched."""
@@ -391,8 +392,16 @@ class MessageSearch:
         self._passages.extend(texts)
         self._seen = len(messages)
 
-    def score(self, query: str, stop: int) -> dict[int, float]:
-        """Return the best score of a passage of each matching message before `stop`."""
+    def score(self, query: str, stop: int) -> Mapping[int, float]:
+        """Return the best score of a passage of each matching message before `stop`.
+
+        The steps that follow a user message ask for the same; it is compared once.
+        """
+        if self._asked != (query, stop):
+            self._asked, self._scores = (query, stop), self._compare(query, stop)
+        return self._scores
+
+    def _compare(self, query: str, stop: int) -> Mapping[int, float]:
         scores: dict[int, float] = defaultdict(float)
         passages = bisect_left(self._owners, stop)
         for place, score in self._passages.score(query, passages, _FREQUENT_IN_TURNS).items():
