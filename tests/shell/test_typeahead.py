@@ -152,7 +152,7 @@ def test_lines_typed_early_are_not_in_the_output_that_is_sent(home: Home) -> Non
             shell.terminal.type("echo one; sleep 1; echo two\r")
             shell.wait(lambda: "\none\n" in shell.terminal.everything)
             shell.terminal.type("echo three\r")
-            shell.at("$ echo three")
+            shell.wait(lambda: "\nthree\n" in shell.terminal.everything)
             shell.do("what happened?")
     sent = last_words(provider.requests[0].body)
     assert sent.count("echo three") == 1
