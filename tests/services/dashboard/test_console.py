@@ -148,7 +148,7 @@ def test_keys_are_managed_with_a_confirmation(visit: OpenTab, served: Running) -
 
 @pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_axe_finds_no_violation_in_any_view(
-    visit: OpenTab, served: Running, secrets: dict[str, str], width: int, colours: Any
+    visit: OpenTab, secrets: dict[str, str], served: Running, width: int, colours: Any
 ) -> None:
     run_in_thread(ask, served, CHAT, "hi", headers=bearer_headers(secrets["alice"]), model="gpt-4o")
     page = visit(
