@@ -5,7 +5,7 @@
 The rows are random spans of the recordings, so that no text repeats, and more than half of them
 exceed the window. Throughput is CPU time in one process, divided by the time to tokenize the same
 kind of text with nothing else. Engines run in the environments of `make test-integrations`; those
-that do not exist are left out. `--short` uses 20,000 rows instead of a million for memory and
+that do not exist are skipped. `--short` uses 20,000 rows instead of a million for memory and
 engines.
 """
 
