@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from brim.cli.main import main
-from brim.cli.options import FILE_PATH, print_notices, reject_group_options
+from brim.cli.options import FILE_PATH, SUBCOMMAND, print_notices, reject_group_options
 from brim.errors import InputError
 
 if TYPE_CHECKING:
     from brim.config import LoadedConfig
 
 
-@main.group("config", invoke_without_command=True)
+@main.group("config", invoke_without_command=True, subcommand_metavar=SUBCOMMAND)
 @click.option("--all", "everything", is_flag=True, help="Include defaults.")
 @click.option(
     "--example", is_flag=True, help="Print an example file with every key and its default."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from brim.cli.main import main
-from brim.cli.options import Command, store_option
+from brim.cli.options import SUBCOMMAND, Command, store_option
 
 if TYPE_CHECKING:
     from brim.cli.accounts import StoreLocation
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from brim.gateway.accounts.store import AccountStore
 
 
-@main.group(invoke_without_command=True)
+@main.group(invoke_without_command=True, subcommand_metavar=SUBCOMMAND)
 @click.pass_context
 def keys(context: click.Context) -> None:
     """Manage the API keys of the gateway and their spending caps.

@@ -11,13 +11,13 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from brim.cli.main import main
-from brim.cli.options import FILE_PATH, number_option, reject_group_options
+from brim.cli.options import FILE_PATH, SUBCOMMAND, number_option, reject_group_options
 
 if TYPE_CHECKING:
     from brim.providers.local import LocalServer
 
 
-@main.group(invoke_without_command=True)
+@main.group(invoke_without_command=True, subcommand_metavar=SUBCOMMAND)
 @click.option("--verify", is_flag=True, help="Check the SHA-256 of the file.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.pass_context

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from brim import __version__
-from brim.cli.options import FILE, number_option, reject_group_options, require_packages
+from brim.cli.options import FILE, SUBCOMMAND, number_option, reject_group_options, require_packages
 from brim.errors import (
     AccountStoreError,
     BrimError,
@@ -115,6 +115,7 @@ def _format_error(error: BaseException, file: str | None) -> str:
     "brim",
     cls=CommandGroup,
     invoke_without_command=True,
+    subcommand_metavar=SUBCOMMAND,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("-m", "--model", metavar="NAME", help="Model for the shell.")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+SUBCOMMAND: Final = "[COMMAND] [ARGS]..."
+"""What usage lines show for a group that runs without a command; click does so from 8.5 on."""
 FILE: Final = "brim.file"
 """Key of the context's metadata for the file that a command reads."""
 FILE_PATH: Final = click.Path(path_type=Path)

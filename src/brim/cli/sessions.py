@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import click
 
 from brim.cli.main import main
-from brim.cli.options import number_option, terminal_width
+from brim.cli.options import SUBCOMMAND, number_option, terminal_width
 
 if TYPE_CHECKING:
     from brim.storage import ConversationStore
 
 
-@main.group(invoke_without_command=True)
+@main.group(invoke_without_command=True, subcommand_metavar=SUBCOMMAND)
 @click.pass_context
 def sessions(context: click.Context) -> None:
     """List and remove saved conversations of the shell.
