@@ -1,24 +1,25 @@
-"""`brim keys copy` and `brim keys prune`: account stores as a whole."""
+"""`brim keys copy`, `prune` and `audit`: account stores as a whole."""
 
 from __future__ import annotations
 
-import json
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
 from brim.cli.keys import keys
-from brim.cli.options import store_option
+from brim.cli.options import json_option, number_option, print_result, store_option, terminal_width
 
 if TYPE_CHECKING:
+    from brim.gateway.accounts.audit import AuditEntry
     from brim.gateway.accounts.store import AccountStore
 
 
 @keys.command("copy")
 @click.argument("source")
 @click.argument("target")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def copy_(source: str, target: str, as_json: bool) -> None:
     """Copy an account store to another one: keys, caps, ledger and audit log.
 
@@ -47,15 +48,13 @@ def copy_(source: str, target: str, as_json: bool) -> None:
 
     report = locate_store(source).read(copy)
     dollars = to_dollars(report.micro_dollars)
-    if as_json:
-        facts = asdict(report) | {"target": str(to), "cost": str(dollars)}
-        del facts["micro_dollars"]
-        click.echo(json.dumps(facts, indent=2))
-        return
-    click.echo(
+    facts = asdict(report) | {"target": str(to), "cost": str(dollars)}
+    del facts["micro_dollars"]
+    text = (
         f"Copied to {to}: {report.keys:,} keys, {report.rows:,} rows of the ledger with "
         f"${dollars:,} and {report.tokens:,} tokens. Counts and sums are those of the source."
     )
+    print_result(facts, text, as_json=as_json)
 
 
 @keys.command()
@@ -65,7 +64,7 @@ def copy_(source: str, target: str, as_json: bool) -> None:
     metavar="DURATION",
     help="Age of the rows to delete: 90d, 52w; at least 40d.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @store_option
 def prune(older_than: str, as_json: bool, store: str | None) -> None:
     """Delete old rows of the ledger.
@@ -87,7 +86,51 @@ def prune(older_than: str, as_json: bool, store: str | None) -> None:
     before = datetime.now(UTC).date() - timedelta(days=days)
     location = locate_store(store)
     rows = location.read(lambda accounts: accounts.prune(before))
-    if as_json:
-        click.echo(json.dumps({"rows": rows, "before": str(before)}))
-    else:
-        click.echo(f"Deleted {rows:,} rows of the ledger from before {before} in {location}.")
+    text = f"Deleted {rows:,} rows of the ledger from before {before} in {location}."
+    print_result({"rows": rows, "before": str(before)}, text, as_json=as_json)
+
+
+@keys.command()
+@number_option("--last", default=50, show_default=True, help="Number of changes.")
+@json_option
+@store_option
+def audit(last: int, as_json: bool, store: str | None) -> None:
+    """List who changed which keys, caps and settings, the newest first.
+
+    The commands, the administration API and the dashboard record each change after it was made.
+    Entries are never changed or removed.
+
+    \b
+    brim keys audit --last 10
+    """
+    from brim.cli.accounts import locate_store
+    from brim.cli.render import format_time
+    from brim.fitting.text_tables import format_columns
+
+    location = locate_store(store)
+    entries = location.read(lambda accounts: accounts.audit_entries(last))
+    listed = [{**each.to_dict(), "time": format_time(each.time)} for each in entries]
+    cells = [("time", "who", "action", "what")]
+    cells += [
+        (format_time(each.time), each.actor, each.action, _describe(each)) for each in entries
+    ]
+    text = f"No changes are recorded in {location}."
+    if entries:
+        text = "\n".join(format_columns(cells, terminal_width(sys.stdout), "<<<<"))
+    print_result({"changes": listed}, text, as_json=as_json)
+
+
+def _describe(entry: AuditEntry) -> str:
+    """Return the subject with what changed, on one line."""
+    details = dict(entry.details)
+    name = details.pop("name", entry.subject)
+    changes = [f"{field}: {_describe_change(value)}" for field, value in details.items() if value]
+    return "; ".join([f"{name}", *changes])
+
+
+def _describe_change(value: object) -> str:
+    if isinstance(value, dict) and value.keys() == {"before", "after"}:
+        return f"{_describe_change(value['before'])} → {_describe_change(value['after'])}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value) if value not in (None, "") else "none"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from brim.cli.main import main
-from brim.cli.options import FILE_PATH, SUBCOMMAND, print_notices, reject_group_options
+from brim.cli.options import FILE_PATH, SUBCOMMAND, json_option, print_notices, reject_group_options
 from brim.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--example", is_flag=True, help="Print an example file with every key and its default."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @click.pass_context
 def configuration(context: click.Context, everything: bool, example: bool, as_json: bool) -> None:
     """Show the settings and their sources.

@@ -10,10 +10,11 @@ from pathlib import Path
 import click
 
 from brim.cli.main import main
+from brim.cli.options import json_option
 
 
 @main.command()
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @click.pass_context
 def doctor(context: click.Context, as_json: bool) -> None:
     """Check the installation, and suggest a fix for every problem.

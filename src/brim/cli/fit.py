@@ -21,7 +21,7 @@ from brim.batch.input_files import find_text_format
 from brim.batch.shapes import MESSAGES, detect_shape
 from brim.cli.dataset import DatasetOptions, dataset_options, fit_dataset, open_document
 from brim.cli.main import main
-from brim.cli.options import FILE, number_option, terminal_width
+from brim.cli.options import FILE, json_option, number_option, terminal_width
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting.api import fit as fit_body
 from brim.fitting.plan import get_overflow_plan
@@ -52,7 +52,7 @@ def _count_options(command: Command) -> Command:
 @click.argument("file", type=click.File("rb"), metavar="FILE")
 @_count_options
 @click.option("--text", "as_text", is_flag=True, help="Count as plain text, even if it is JSON.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def count(
     file: IO[bytes],
     model: str | None,

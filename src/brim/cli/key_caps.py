@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from brim.cli.keys import keys
-from brim.cli.options import store_option, terminal_width
+from brim.cli.options import json_option, print_result, store_option, terminal_width
 
 if TYPE_CHECKING:
     from brim.cli.accounts import AccountSnapshot
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--all-keys", is_flag=True, help="Caps shared by all keys.")
 @click.option("--each-user", is_flag=True, help="Caps that each end user of the key has.")
 @click.option("--none", "lift", is_flag=True, help="Remove the caps.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @store_option
 def cap(
     words: Sequence[str],
@@ -53,8 +52,13 @@ def cap(
     brim keys cap --all-keys 1000/month
     brim keys cap alice --none
     """
-    from brim.cli.accounts import AccountSnapshot, edit_as_local_user, locate_store
-    from brim.cli.key_tables import format_scopes, scopes_to_dicts
+    from brim.cli.accounts import (
+        AccountSnapshot,
+        edit_as_local_user,
+        format_scopes,
+        locate_store,
+        scopes_to_dicts,
+    )
     from brim.gateway.accounts.caps import parse_caps
 
     if each_user and (project is not None or all_keys or not words):
@@ -76,10 +80,8 @@ def cap(
 
     location = locate_store(store)
     scopes, snapshot = location.write(update) if new else location.read(update)
-    if as_json:
-        click.echo(json.dumps(scopes_to_dicts(snapshot, scopes), indent=2))
-    else:
-        click.echo("\n".join(format_scopes(snapshot, scopes)) or "There are no caps.")
+    text = "\n".join(format_scopes(snapshot, scopes)) or "There are no caps."
+    print_result(scopes_to_dicts(snapshot, scopes), text, as_json=as_json)
     if new and snapshot.is_idle(*scopes):
         click.echo(f"brim: There are no keys in {snapshot.name_scope(*scopes)} yet.", err=True)
 
@@ -114,17 +116,15 @@ def users(name: str, since: datetime | None, as_json: bool, store: str | None) -
         )
 
     rows = locate_store(store).read(read)
-    if as_json:
-        click.echo(json.dumps([_user_to_dict(row) for row in rows], indent=2))
-    elif not rows:
-        click.echo(f"{name} has sent no requests since {first}.")
-    else:
-        cells = [("end user", "requests", "tokens", "cost")]
-        for row in rows:
-            total, user = row.total, row.keys[1] or "(none)"
-            numbers = f"{total.calls:,}", f"{total.tokens:,}", format_dollars(total.cost)
-            cells.append((user, *numbers))
-        click.echo("\n".join(format_columns(cells, terminal_width(sys.stdout), "<>>>")))
+    cells = [("end user", "requests", "tokens", "cost")]
+    for row in rows:
+        total, user = row.total, row.keys[1] or "(none)"
+        numbers = f"{total.calls:,}", f"{total.tokens:,}", format_dollars(total.cost)
+        cells.append((user, *numbers))
+    text = f"{name} has sent no requests since {first}."
+    if rows:
+        text = "\n".join(format_columns(cells, terminal_width(sys.stdout), "<>>>"))
+    print_result([_user_to_dict(row) for row in rows], text, as_json=as_json)
 
 
 def _user_to_dict(row: SpendingRow) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from brim.cli.main import main
-from brim.cli.options import SUBCOMMAND, Command, store_option
+from brim.cli.options import SUBCOMMAND, Command, json_option, print_result, store_option
 
 if TYPE_CHECKING:
     from brim.cli.accounts import StoreLocation
@@ -85,7 +84,7 @@ def rule_options(command: Command) -> Command:
 @click.option("--operator", is_flag=True, help="Key for the dashboard and metrics only.")
 @rule_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only the key.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @store_option
 def add(
     name: str,
@@ -110,8 +109,7 @@ def add(
     brim keys add guest --cap 5 --expires 7d --model 'gpt-4o*'
     brim keys add boss --operator
     """
-    from brim.cli.accounts import edit_as_local_user, locate_store
-    from brim.cli.key_tables import key_to_dict
+    from brim.cli.accounts import edit_as_local_user, key_to_dict, locate_store
     from brim.gateway.accounts.caps import key_scope, parse_caps
     from brim.gateway.accounts.keys import NO_RULES, create_key, hash_secret
     from brim.gateway.accounts.store import CapUsage
@@ -127,13 +125,10 @@ def add(
     location.write(
         lambda accounts: edit_as_local_user(accounts).add_key(key, hash_secret(secret), own)
     )
-    if as_json:
-        unused = [CapUsage(key_scope(key.id), cap) for cap in own]
-        made = {"key": secret, "gateway": location.gateway}
-        click.echo(json.dumps(key_to_dict(key, unused) | made, indent=2))
-        return
-    click.echo(secret)
-    if not quiet:
+    unused = [CapUsage(key_scope(key.id), cap) for cap in own]
+    made = {"key": secret, "gateway": location.gateway}
+    print_result(key_to_dict(key, unused) | made, secret, as_json=as_json)
+    if not (quiet or as_json):
         click.echo("\n".join(["", *_format_directions(key, own, location)]), err=True)
 
 
@@ -161,7 +156,7 @@ def _format_directions(key: ApiKey, caps: Sequence[Cap], location: StoreLocation
 @keys.command("list")
 @click.option("--all", "everything", is_flag=True, help="Include revoked keys.")
 @click.option("--label", metavar="NAME=VALUE", help="Only keys with this label.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @store_option
 def list_(
     everything: bool = False,
@@ -173,8 +168,13 @@ def list_(
 
     A *reserved* amount is the maximum cost of the requests in flight.
     """
-    from brim.cli.accounts import AccountSnapshot, locate_store
-    from brim.cli.key_tables import format_keys, key_to_dict, scopes_to_dicts
+    from brim.cli.accounts import (
+        AccountSnapshot,
+        format_keys,
+        key_to_dict,
+        locate_store,
+        scopes_to_dicts,
+    )
     from brim.gateway.accounts.caps import key_scope
 
     location = locate_store(store)
@@ -182,34 +182,29 @@ def list_(
     shown = snapshot.keys if everything else snapshot.active
     if label is not None:
         shown = [key for key in shown if label in key.rules.labels]
-    if as_json:
-        listed = [key_to_dict(key, snapshot.caps_of(key_scope(key.id))) for key in shown]
-        shared = scopes_to_dicts(snapshot, snapshot.shared)
-        click.echo(json.dumps({"keys": listed, "shared": shared}, indent=2))
-    elif not shown:
-        which = "" if label is None else f" with the label {label}"
-        click.echo(f"There are no keys{which} in {location}. Create one with `brim keys add NAME`.")
-    else:
-        click.echo("\n".join(format_keys(shown, snapshot, everything)))
+    listed = [key_to_dict(key, snapshot.caps_of(key_scope(key.id))) for key in shown]
+    facts = {"keys": listed, "shared": scopes_to_dicts(snapshot, snapshot.shared)}
+    which = "" if label is None else f" with the label {label}"
+    text = f"There are no keys{which} in {location}. Create one with `brim keys add NAME`."
+    if shown:
+        text = "\n".join(format_keys(shown, snapshot, everything))
+    print_result(facts, text, as_json=as_json)
 
 
 @keys.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @store_option
 def revoke(name: str, as_json: bool, store: str | None) -> None:
     """Revoke a key, by its name or its id.
 
     Its spending stays in the ledger, and another key can take its name.
     """
-    from brim.cli.accounts import edit_as_local_user, locate_store
-    from brim.cli.key_tables import key_to_dict
+    from brim.cli.accounts import edit_as_local_user, key_to_dict, locate_store
 
     ended = locate_store(store).read(lambda accounts: edit_as_local_user(accounts).revoke(name))
-    if as_json:
-        click.echo(json.dumps(key_to_dict(ended, ()), indent=2))
-    else:
-        click.echo(f"Revoked {ended.name} ({ended.id}).")
+    text = f"Revoked {ended.name} ({ended.id})."
+    print_result(key_to_dict(ended, ()), text, as_json=as_json)
 
 
 @keys.command()
@@ -222,7 +217,7 @@ def revoke(name: str, as_json: bool, store: str | None) -> None:
     help="Time for which the old secret stays valid: 12h, 7d, or 0.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the key.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @store_option
 def rotate(name: str, overlap: str, quiet: bool, as_json: bool, store: str | None) -> None:
     """Give a key a new secret and print it; it is not shown again.
@@ -234,8 +229,7 @@ def rotate(name: str, overlap: str, quiet: bool, as_json: bool, store: str | Non
     brim keys rotate alice
     KEY=$(brim keys rotate ci --overlap 0 --quiet)
     """
-    from brim.cli.accounts import edit_as_local_user, locate_store
-    from brim.cli.key_tables import key_to_dict
+    from brim.cli.accounts import edit_as_local_user, key_to_dict, locate_store
     from brim.cli.render import format_time
     from brim.gateway.accounts.keys import create_secret, hash_secret, parse_overlap
 
@@ -244,12 +238,9 @@ def rotate(name: str, overlap: str, quiet: bool, as_json: bool, store: str | Non
     hashed = hash_secret(secret)
     key = location.read(lambda accounts: edit_as_local_user(accounts).rotate(name, hashed, seconds))
     until = format_time(time.time() + seconds) if seconds else None
-    if as_json:
-        made = {"key": secret, "gateway": location.gateway, "old_secret_valid_until": until}
-        click.echo(json.dumps(key_to_dict(key, ()) | made, indent=2))
-        return
-    click.echo(secret)
-    if not quiet:
+    made = {"key": secret, "gateway": location.gateway, "old_secret_valid_until": until}
+    print_result(key_to_dict(key, ()) | made, secret, as_json=as_json)
+    if not (quiet or as_json):
         ends = f"stays valid until {until}" if until else "is no longer valid"
         click.echo(f"\nThis is the new key of {key.name}. The old one {ends}.", err=True)
 
@@ -258,7 +249,7 @@ def rotate(name: str, overlap: str, quiet: bool, as_json: bool, store: str | Non
 @click.argument("name")
 @rule_options
 @click.option("--all-models", is_flag=True, help="Allow all models.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @store_option
 def edit(
     name: str,
@@ -279,8 +270,13 @@ def edit(
     brim keys edit guest --model 'gpt-4o*' --model gpt-5-mini
     brim keys edit guest --all-models --note 'summer interns'
     """
-    from brim.cli.accounts import AccountSnapshot, edit_as_local_user, locate_store
-    from brim.cli.key_tables import describe_rules, key_to_dict
+    from brim.cli.accounts import (
+        AccountSnapshot,
+        describe_rules,
+        edit_as_local_user,
+        key_to_dict,
+        locate_store,
+    )
 
     if all_models and models:
         raise click.UsageError("Give --model or --all-models, not both.")
@@ -294,10 +290,8 @@ def edit(
         return await edit_as_local_user(accounts).set_rules(key, changed)
 
     changed = locate_store(store).read(update)
-    if as_json:
-        click.echo(json.dumps(key_to_dict(changed, ()), indent=2))
-    else:
-        click.echo(f"{changed.name}: {describe_rules(changed) or 'no limits besides its caps'}.")
+    text = f"{changed.name}: {describe_rules(changed) or 'no limits besides its caps'}."
+    print_result(key_to_dict(changed, ()), text, as_json=as_json)
 
 
 def _change_rules(

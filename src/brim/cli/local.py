@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from brim.cli.main import main
-from brim.cli.options import FILE_PATH, SUBCOMMAND, number_option, reject_group_options
+from brim.cli.options import FILE_PATH, SUBCOMMAND, json_option, number_option, reject_group_options
 
 if TYPE_CHECKING:
     from brim.providers.local import LocalServer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @main.group(invoke_without_command=True, subcommand_metavar=SUBCOMMAND)
 @click.option("--verify", is_flag=True, help="Check the SHA-256 of the file.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 @click.pass_context
 def local(context: click.Context, verify: bool, as_json: bool) -> None:
     """Download a small model that runs on this machine, and serve it.

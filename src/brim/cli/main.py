@@ -48,7 +48,7 @@ program that was interrupted or whose output was closed."""
 SHELL_PACKAGES: Final = "prompt_toolkit rich httptools tree_sitter tree_sitter_bash pathspec"
 
 COMMANDS: Final = (
-    "ask audit config cost doctor fit keys key_caps account_stores local models serve sessions"
+    "ask config cost doctor fit keys key_caps account_stores local models serve sessions"
 )
 """The modules with the commands."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 import click
 
 from brim.cli.main import main
-from brim.cli.options import terminal_width
+from brim.cli.options import print_result, terminal_width
 from brim.errors import InputError
 
 
@@ -34,11 +33,8 @@ def models(name: str | None, as_json: bool) -> None:
 
     if name is None:
         known = [_describe_model(model.name) for model in catalog.models()]
-        click.echo(
-            json.dumps(known, indent=2)
-            if as_json
-            else explain.render_models(known, terminal_width(sys.stdout))
-        )
+        table = explain.render_models(known, terminal_width(sys.stdout))
+        print_result(known, table, as_json=as_json)
         return
     if catalog.model(name) is None:
         names = [model.name for model in catalog.models()]
@@ -46,7 +42,7 @@ def models(name: str | None, as_json: bool) -> None:
         hint = f"Similar names: {', '.join(near)}" if near else "`brim models` lists all models"
         raise InputError(f"Unknown model: {name}. {hint}.")
     facts = _describe_model(name)
-    click.echo(json.dumps(facts, indent=2) if as_json else explain.render_model(name, facts))
+    print_result(facts, explain.render_model(name, facts), as_json=as_json)
 
 
 def _describe_model(name: str) -> dict[str, Any]:

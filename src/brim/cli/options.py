@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -34,9 +35,17 @@ store_option = click.option(
 )
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+
+
 def number_option(*names: str, least: int = 1, **settings: Any) -> Callable[[Command], Command]:
     """Return an option that takes a whole number."""
     return click.option(*names, type=click.IntRange(least), metavar="N", **settings)
+
+
+def print_result(facts: object, text: str, *, as_json: bool) -> None:
+    """Print facts as JSON, or the text that says the same."""
+    click.echo(json.dumps(facts, indent=2) if as_json else text)
 
 
 def reject_group_options(context: click.Context, *given: object) -> None:

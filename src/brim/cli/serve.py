@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import click
 
 from brim.cli.main import main
-from brim.cli.options import load_config, number_option, require_packages, terminal_width
+from brim.cli.options import (
+    load_config,
+    number_option,
+    print_result,
+    require_packages,
+    terminal_width,
+)
 
 if TYPE_CHECKING:
     from brim.config import Config, UpstreamConfig
@@ -232,8 +238,7 @@ def _check(chosen: Config, environment: Mapping[str, str], as_json: bool) -> boo
 
     checks = check_upstreams(chosen, environment)
     is_healthy = all(check.state != "bad" for check in checks)
-    if as_json:
-        click.echo(json.dumps({"ok": is_healthy, "upstreams": list(map(asdict, checks))}, indent=2))
-    else:
-        click.echo("\n".join(line for check in checks for line in format_check(check)))
+    facts = {"ok": is_healthy, "upstreams": list(map(asdict, checks))}
+    text = "\n".join(line for check in checks for line in format_check(check))
+    print_result(facts, text, as_json=as_json)
     return is_healthy
