@@ -15,7 +15,7 @@ import pytest
 
 from brim.config import Config, GatewayConfig
 from brim.errors import ConfigError
-from brim.gateway.reload import ConfigChange
+from brim.gateway.gateway import ConfigChange
 from brim.testing import ScriptedServer, TextReply
 from tests.support.gateway.accounts import bearer_headers, create_secret
 from tests.support.gateway.process import Running, config_of, run_gateway, run_serve

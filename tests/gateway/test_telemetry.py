@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from brim.gateway.trace_context import TraceContext
+from brim.gateway.records import TraceContext
 from brim.testing import ErrorReply, Script, ScriptedServer
 from tests.support.gateway.accounts import PRICE, create_secret, say_hi, with_gateway
 from tests.support.gateway.collector import Collector, read_attributes, run_collector

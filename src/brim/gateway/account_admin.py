@@ -48,12 +48,11 @@ from brim.gateway.accounts.store import (
     check_retention,
     read_cap_usage,
 )
-from brim.gateway.end_users import read_end_users
 from brim.gateway.errors import GatewayError
 from brim.gateway.gateway import Gateway
 from brim.gateway.idempotency import IdempotentCalls
 from brim.gateway.responses import json_response, parse_number
-from brim.gateway.spending_views import MAX_ROWS, cap_to_dict
+from brim.gateway.spending_views import MAX_ROWS, cap_to_dict, read_end_users
 
 View = Callable[[Request], Awaitable[Response]]
 Change = Callable[[AccountEditor, Mapping[str, Any], Request], Awaitable[Response]]

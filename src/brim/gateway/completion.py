@@ -29,8 +29,8 @@ from brim.gateway.headers import parse_options
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.model_route import ModelRoute
 from brim.gateway.rate_headers import replace_rate_headers
+from brim.gateway.records import TRACEPARENT, TraceContext
 from brim.gateway.stream_monitor import StreamMonitor, extract_text
-from brim.gateway.trace_context import TRACEPARENT, TraceContext
 from brim.gateway.usage_lookup import LostReply
 from brim.models.pricing import Usage, cost
 from brim.providers.http_connection import Header

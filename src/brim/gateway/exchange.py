@@ -20,9 +20,8 @@ from brim.gateway.handler import Services
 from brim.gateway.headers import ClientHeaders, RequestOptions
 from brim.gateway.limits import LARGE_BODY_BYTES
 from brim.gateway.model_route import ModelRoute, RejectedRequest
-from brim.gateway.records import RequestRecord
+from brim.gateway.records import TRACEPARENT, RequestRecord
 from brim.gateway.stream_monitor import StreamOpening, classify_error
-from brim.gateway.trace_context import TRACEPARENT
 from brim.gateway.usage_lookup import LostReply
 from brim.providers.errors import is_template_rejection, redact_key
 from brim.providers.http_connection import Response, SendState

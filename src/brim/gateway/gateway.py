@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 from brim.config import Config, OidcConfig, state_folder
@@ -21,13 +21,13 @@ from brim.gateway.handler import RequestHandler, Services, WorkerPool
 from brim.gateway.limits import RequestLimits
 from brim.gateway.metrics import Metrics
 from brim.gateway.records import RecentRequests
-from brim.gateway.reload import ConfigChange
 from brim.gateway.request_history import RequestHistory
 from brim.gateway.routes import ModelRoutes
 from brim.gateway.usage_lookup import LostReply
 
 if TYPE_CHECKING:
     from brim.gateway.telemetry import Telemetry
+
 
 log = logging.getLogger("brim.gateway")
 
@@ -276,3 +276,45 @@ def _create_telemetry(config: Config, environment: Mapping[str, str]) -> Telemet
         ) from error
     addresses = {name: upstream.endpoint for name, upstream in config.upstreams.items()}
     return Telemetry(config.gateway.otlp_endpoint, addresses, environment)
+
+
+# A changed configuration: which settings apply, and which need a restart
+
+NEED_RESTART: Final = frozenset(
+    (
+        *("host", "port", "store", "require_keys", "lease_seconds", "keep_requests"),
+        *("history_days", "retrieve", "export", "oidc"),
+        *("alert_url", "alert_secret_env", "keep_ledger_days", "otlp_endpoint"),
+        *("stop_seconds", "drain_seconds", "send_seconds"),
+    )
+)
+"""Settings of the gateway that are read only when it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """The names of the settings that differ between two configurations."""
+
+    changed: tuple[str, ...]
+    """Settings that apply to new requests."""
+    needs_restart: tuple[str, ...]
+
+    @classmethod
+    def of(cls, before: Config, after: Config) -> ConfigChange:
+        names = [*_compare_gateways(before, after), *_compare_upstreams(before, after)]
+        held = [name for name in names if name.removeprefix("gateway.") in NEED_RESTART]
+        return cls(tuple(name for name in names if name not in held), tuple(held))
+
+
+def _compare_gateways(before: Config, after: Config) -> Iterator[str]:
+    for field in fields(before.gateway):
+        if getattr(before.gateway, field.name) != getattr(after.gateway, field.name):
+            yield f"gateway.{field.name}"
+
+
+def _compare_upstreams(before: Config, after: Config) -> Iterator[str]:
+    for name in sorted(before.upstreams.keys() | after.upstreams.keys()):
+        if before.upstreams.get(name) != after.upstreams.get(name):
+            yield f"upstreams.{name}"
+    if before.models != after.models:
+        yield "models"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from random import Random
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from brim.fitting.history import CountedMessages
 from brim.fitting.plan import Plan
-from brim.gateway.trace_context import TraceContext
 from brim.messages import Message, Role
 from brim.models.pricing import Usage
 
@@ -195,3 +195,35 @@ class RecentRequests:
     def newest(self, number: int) -> list[RequestRecord]:
         records = list(self._records.values())
         return records[: -number - 1 : -1]
+
+
+# Traces
+
+TRACEPARENT: Final = b"traceparent"
+_HEADER: Final = re.compile(
+    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
+)
+_SAMPLED: Final = 1
+
+
+class TraceContext(NamedTuple):
+    """The trace that a request belongs to, its own span, and the client's."""
+
+    trace_id: int
+    span_id: int
+    parent_id: int | None = None
+    is_sampled: bool = True
+
+    @classmethod
+    def of(cls, header: bytes | None) -> TraceContext:
+        """Return a new span in the client's trace, or in a new one if the header is invalid."""
+        found = None if header is None else _HEADER.fullmatch(header.strip())
+        span_id = _random.getrandbits(64) or 1
+        if found is None:
+            return cls(_random.getrandbits(128) or 1, span_id)
+        is_sampled = bool(int(found[3], 16) & _SAMPLED)
+        return cls(int(found[1], 16), span_id, int(found[2], 16), is_sampled)
+
+    def header(self) -> bytes:
+        """Return the header for a request to an upstream."""
+        return b"00-%032x-%016x-%02x" % (self.trace_id, self.span_id, self.is_sampled)

@@ -31,8 +31,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from brim import __version__
 from brim.errors import BrimError
 from brim.gateway import genai_names as names
-from brim.gateway.records import RequestRecord
-from brim.gateway.trace_context import TraceContext
+from brim.gateway.records import RequestRecord, TraceContext
 from brim.providers.endpoint import Endpoint
 from brim.providers.http_connection import encode_headers
 from brim.providers.transport import Transport

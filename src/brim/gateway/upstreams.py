@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from brim.config import UpstreamConfig
+from brim.gateway.bodies import serialize
 from brim.gateway.headers import UpstreamHeaders
-from brim.gateway.hosted_apis import find_hosted_api
 from brim.providers.cloud_auth import Authorizer, create_authorizer
-from brim.providers.endpoint import Endpoint
+from brim.providers.endpoint import Endpoint, quote_model
 from brim.providers.server_counter import ServerCounter
 from brim.providers.server_info import ProfileSource, ServerInfo
 from brim.providers.template_finder import TemplateFinder
 from brim.providers.transport import Transport, credential_headers
 from brim.storage.calibration_store import CalibrationStore
-from brim.wire.formats import COMPACTION, EMBEDDINGS, FORMATS, BodyFormat, FormatName
+from brim.wire.formats import (
+    ANTHROPIC,
+    COMPACTION,
+    EMBEDDINGS,
+    FORMATS,
+    GEMINI,
+    BodyFormat,
+    FormatName,
+)
 
 FLAG_UPSTREAM: Final = "default"
 """Name of the upstream that command-line flags describe."""
@@ -113,7 +122,6 @@ class Upstream:
 
 # Model names and patterns
 
-
 WILDCARD: Final = "*"
 
 
@@ -135,3 +143,44 @@ def match_rank(names: Sequence[str], model: str) -> int:
 @lru_cache
 def _compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, pattern.split(WILDCARD))), re.DOTALL)
+
+
+# The APIs of clouds
+
+VERTEX_VERSION: Final = "vertex-2023-10-16"
+
+
+class HostedApi(NamedTuple):
+    """How one format is sent to a cloud."""
+
+    path: str
+    """Relative to the endpoint; `{model}` stands for the model."""
+    stream_path: str
+    version: str = ""
+    """The `anthropic_version` in a body that does not name the model."""
+
+    def request_path(self, model: str, *, stream: bool) -> str:
+        path = self.stream_path if stream else self.path
+        return path.replace("{model}", quote_model(model))
+
+    def convert(self, body: Mapping[str, Any], raw: bytes) -> bytes:
+        """Return the bytes to send."""
+        if not self.version:
+            return raw
+        rest = {name: value for name, value in body.items() if name != "model"}
+        return serialize({"anthropic_version": self.version, **rest})
+
+
+def find_hosted_api(config: UpstreamConfig, format: BodyFormat) -> HostedApi | None:
+    """Return how a format is sent to an upstream; None if in the usual way."""
+    if config.auth == "azure" and config.api_version:
+        deployment = "" if format.server_format == "responses" else "/deployments/{model}"
+        path = f"/openai{deployment}{format.path}?api-version={quote(config.api_version)}"
+        return HostedApi(path, path)
+    if config.auth == "google" and format is GEMINI:
+        path = "/publishers/google/models/{model}"
+        return HostedApi(f"{path}:generateContent", f"{path}:streamGenerateContent")
+    if config.auth == "google" and format is ANTHROPIC:
+        path = "/publishers/anthropic/models/{model}"
+        return HostedApi(f"{path}:rawPredict", f"{path}:streamRawPredict", VERTEX_VERSION)
+    return None

@@ -4,7 +4,7 @@ caps          amounts per period, in micro-dollars or tokens; names of counters
 keys          API keys, stored as hashes
 reservations  the maximum cost of a request before it is sent, and its actual cost
 audit, editor  the log of changes; changes of keys and caps that are recorded there
-store         the interface of every account store; the use of caps
+store         the interface of every account store; the use of caps; URLs of stores
 sqlite/, postgres/, redis/    the stores: for one machine, or for many
 
 Nothing here depends on the rest of the gateway. Decisions (which cap is reached, how a lease ends)

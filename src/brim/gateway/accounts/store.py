@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Final, Protocol
+from urllib.parse import SplitResult
 
 from brim.errors import InputError
 from brim.gateway.accounts.alerts import Alert, ClaimedAlert
@@ -261,3 +262,24 @@ class _LedgerTotals:
             sums = self._sums[kind, cap.period] = {row.keys: row.total for row in rows}
         total = sums.get(() if kind == ALL else (name,), SpendingTotal())
         return to_micro_dollars(total.cost) if cap.unit == "dollars" else total.tokens
+
+
+# URLs of stores: they contain passwords, which errors about an invalid URL must not quote
+
+ESCAPING_HINT: Final = (
+    "escape special characters in the password as %XX: / is %2F, @ is %40, [ is %5B"
+)
+MAX_PORT: Final = 65_535
+
+
+def has_unescaped_delimiter(parts: SplitResult) -> bool:
+    """Return whether an unescaped / ? or # in the password ended the host: the @ comes later."""
+    return "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1
+
+
+def check_port(digits: str) -> None:
+    """Raise `InputError` if a port is out of range. Text may be a password, so it is not shown."""
+    if digits.isdecimal() and not 0 < int(digits[:9]) <= MAX_PORT:
+        raise InputError(
+            f"Invalid port in the store's URL: {digits[:9]}. Ports range from 1 to {MAX_PORT}."
+        )

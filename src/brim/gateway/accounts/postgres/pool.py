@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError
-from brim.gateway.accounts.addresses import ESCAPING_HINT, check_port, has_unescaped_delimiter
+from brim.gateway.accounts.store import ESCAPING_HINT, check_port, has_unescaped_delimiter
 
 try:
     import asyncpg  # type: ignore[import-untyped]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,7 +24,8 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 from redis.asyncio.connection import AbstractConnection
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError
-from brim.gateway.accounts.addresses import ESCAPING_HINT, check_port, has_unescaped_delimiter
+from brim.gateway.accounts.reservations import Charge
+from brim.gateway.accounts.store import ESCAPING_HINT, check_port, has_unescaped_delimiter
 
 try:
     from redis import exceptions
@@ -240,3 +242,20 @@ def _load_script(name: str) -> tuple[str, str]:
     parts = [folder.joinpath(f"{part}.lua").read_text("utf-8") for part in ("common", name)]
     text = "\n".join(parts)
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest(), text
+
+
+# Values as the scripts read and write them
+
+
+def dump_charge(charge: Charge) -> str:
+    return json.dumps(charge.figures, separators=(",", ":"))
+
+
+def dump_list(names: Iterable[str]) -> str:
+    """Return names as JSON whose only brackets are the first and last: scripts match them."""
+    inner = json.dumps(tuple(names), ensure_ascii=False, separators=(",", ":"))[1:-1]
+    return "[" + inner.replace("[", "\\u005b").replace("]", "\\u005d") + "]"
+
+
+def pairs(flat: Sequence[str]) -> Iterable[tuple[str, str]]:
+    return zip(flat[::2], flat[1::2], strict=True)

@@ -36,8 +36,7 @@ from brim.gateway.accounts.rates import (
     RateUse,
     seconds_until_room,
 )
-from brim.gateway.accounts.redis.script_runner import ScriptRunner
-from brim.gateway.accounts.redis.texts import dump_charge, dump_list, pairs
+from brim.gateway.accounts.redis.script_runner import ScriptRunner, dump_charge, dump_list, pairs
 from brim.gateway.accounts.redis.upkeep import RedisUpkeep
 from brim.gateway.accounts.reservations import (
     CapCounter,

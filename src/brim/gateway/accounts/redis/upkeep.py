@@ -16,7 +16,7 @@ from brim.gateway.accounts.alerts import (
     ClaimedAlert,
 )
 from brim.gateway.accounts.keys import ApiKey, SecretRecord, duplicate_name_error
-from brim.gateway.accounts.redis.texts import dump_charge, dump_list, pairs
+from brim.gateway.accounts.redis.script_runner import dump_charge, dump_list, pairs
 from brim.gateway.accounts.reservations import LedgerRow, PrunedSum
 
 
