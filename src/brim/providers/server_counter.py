@@ -24,9 +24,8 @@ from brim.errors import (
     ProviderTimeoutError,
 )
 from brim.providers import errors
-from brim.providers.count_methods import UNCOUNTED_FIELDS, CountMethod, CountSubject
+from brim.providers.count_methods import UNCOUNTED_FIELDS, CountMethod, CountSubject, find_methods
 from brim.providers.endpoint import Endpoint
-from brim.providers.hosted_counts import find_methods
 from brim.providers.text_count import StructureReports, TextRequest
 from brim.providers.transport import Transport, encode_body
 from brim.wire.formats import FORMATS
