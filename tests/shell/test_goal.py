@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.config import Config
+from brim.config import GoalConfig
 from brim.shell.goal_mode import (
     MAX_IDLE_REPLIES,
     REMINDER,
     Ending,
     Goal,
-    GoalLimits,
     GoalVerdict,
     StepUsage,
     build_goal_instructions,
@@ -120,7 +119,7 @@ def test_the_instructions_contain_valid_verdicts() -> None:
 
 
 def goal(**limits: int | Decimal) -> Goal:
-    return Goal(GoalLimits(**limits))  # type: ignore[arg-type]
+    return Goal(GoalConfig(**limits))  # type: ignore[arg-type]
 
 
 def test_a_goal_continues_while_the_model_acts() -> None:
@@ -218,11 +217,6 @@ def test_the_summary_describes_the_ending(ending: Ending, words: str, says: str)
     ours.end(ending, words)
     assert says in ours.summary
     assert "\n" not in ours.summary
-
-
-def test_the_limits_of_the_configuration_are_the_same() -> None:
-    config = Config().goal
-    assert GoalLimits(config.max_steps, config.max_tokens, config.max_dollars) == GoalLimits()
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.booleans()), max_size=60))

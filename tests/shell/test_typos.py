@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brim.shell.input.classify import Classification, KnownNames, classify
-from brim.shell.input.typos import suggest_command
+from brim.shell.input.classify import Classification, KnownNames, classify, suggest_command
 from brim.testing import ScriptedServer
 from tests.support.shell.driver import Home, home
 

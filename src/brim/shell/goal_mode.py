@@ -23,6 +23,7 @@ from brim.shell.sandbox import choose_sandbox
 from brim.shell.tool_calls import answer_calls
 
 if TYPE_CHECKING:
+    from brim.config import GoalConfig
     from brim.models.pricing import SpendingTotal
     from brim.shell.sandbox import Sandbox
     from brim.shell.state import Shell
@@ -66,8 +67,7 @@ def build_goal_instructions(goal: str, sandbox: Sandbox | None = None) -> str:
 
 def pursue(shell: Shell, text: str) -> bool:
     """Work towards a goal until the model or a limit ends it; return whether it was reached."""
-    limits = shell.config.goal
-    goal = Goal(GoalLimits(limits.max_steps, limits.max_tokens, limits.max_dollars))
+    goal = Goal(shell.config.goal)
     before, shell.route = len(shell.session), Route()
     shell.sandbox = _open_sandbox(shell)
     try:
@@ -158,15 +158,6 @@ def _finish(shell: Shell, goal: Goal) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class GoalLimits:
-    """Limits of goal mode."""
-
-    max_steps: int = 25
-    max_tokens: int = 500_000
-    max_dollars: Decimal = Decimal(1)
-
-
-@dataclass(frozen=True, slots=True)
 class StepUsage:
     """Usage of one request and its reply."""
 
@@ -179,8 +170,8 @@ class StepUsage:
 class Goal:
     """Progress of one goal."""
 
-    def __init__(self, limits: GoalLimits | None = None) -> None:
-        self.limits = limits or GoalLimits()
+    def __init__(self, limits: GoalConfig) -> None:
+        self.limits = limits
         self.steps = 0
         self.tokens = 0
         self.cost = Decimal(0)

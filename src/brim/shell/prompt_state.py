@@ -14,9 +14,8 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from brim.config import home_as_tilde
 from brim.shell import commands
-from brim.shell.input.classify import Classification, KnownNames, classify
+from brim.shell.input.classify import Classification, KnownNames, classify, suggest_command
 from brim.shell.input.completer import ProgramNames
-from brim.shell.input.typos import suggest_command
 from brim.shell.render.status import TEMPLATE, Status, parse_template, render_status
 from brim.shell.risk.calls import command_table
 from brim.shell.state import Shell

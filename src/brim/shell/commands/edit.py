@@ -133,7 +133,7 @@ def recall(shell: Shell, argument: str) -> RenderableType:
     return f"{shell.driver.count_text(kept):,} tokens will be sent with your next message"
 
 
-@command("[drop]", arguments=("drop",))
+@command("[drop]")
 def output(shell: Shell, argument: str) -> RenderableType:
     """Show what will be sent with your next message: command output and recalled turns.
 
@@ -144,7 +144,7 @@ def output(shell: Shell, argument: str) -> RenderableType:
     return shell.driver.joined_outputs or "nothing waits for your next message"
 
 
-@command("[on|off]", name="rolling", aliases=("rolling-context",), arguments=("on", "off"))
+@command("[on|off]", name="rolling", aliases=("rolling-context",))
 def set_rolling(shell: Shell, argument: str) -> RenderableType:
     """Switch fitting on or off for every policy, or to the other state; saved across runs.
 

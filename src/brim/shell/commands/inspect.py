@@ -47,7 +47,7 @@ def tour(_shell: Shell, _argument: str) -> RenderableType:
     return Text(TOUR)
 
 
-@command("[json]", arguments=("json",))
+@command("[json]")
 def context(shell: Shell, argument: str) -> RenderableType:
     """Show what fills the window, and the command that frees each part.
 
@@ -91,7 +91,7 @@ def request(shell: Shell, message: str) -> RenderableType:
     return json.dumps(dict(made), indent=2, ensure_ascii=False)
 
 
-@command("[detail|reset]", arguments=("detail", "reset"))
+@command("[detail|reset]")
 def cost(shell: Shell, argument: str) -> RenderableType:
     """Show the cost of this conversation; `detail` lists it by model and purpose.
 
@@ -231,7 +231,7 @@ def route(shell: Shell, message: str) -> RenderableType:
     return table
 
 
-@command("[all]", arguments=("all",))
+@command("[all]")
 def config(shell: Shell, argument: str) -> RenderableType:
     """Show the settings and their sources; `all` includes defaults."""
     table = Table.grid(padding=(0, 2))

@@ -48,6 +48,12 @@ class MetaCommand:
     def summary(self) -> str:
         return self.help.split("\n", 1)[0]
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The only arguments that are accepted; empty if there are others."""
+        fixed = _CHOICES.fullmatch(self.usage)
+        return tuple(fixed[1].split("|")) if fixed else ()
+
     def check(self, argument: str) -> None:
         """Raise InputError if the argument is missing or not accepted."""
         if not argument:
@@ -55,10 +61,8 @@ class MetaCommand:
                 raise InputError(self.missing)
         elif not self.usage:
             raise InputError(f":{self.name} takes no argument: {argument!r}. Leave it out.")
-        elif fixed := _CHOICES.fullmatch(self.usage):
-            choices = fixed[1].split("|")
-            if argument not in choices:
-                raise InputError(f"Unknown argument: {argument!r}. Use {' or '.join(choices)}.")
+        elif self.choices and argument not in self.choices:
+            raise InputError(f"Unknown argument: {argument!r}. Use {' or '.join(self.choices)}.")
 
 
 COMMANDS: Final[dict[str, MetaCommand]] = {}
@@ -73,9 +77,9 @@ def command(
     missing: str = "",
 ) -> Callable[[Function], Function]:
     """Register a function as a meta command; `arguments` are what Tab completes after it."""
+    offered = arguments if callable(arguments) else lambda _shell: arguments
 
     def register(function: Function) -> Function:
-        offered = arguments if callable(arguments) else lambda _shell: arguments
         key = name or function.__name__
         text = inspect.cleandoc(function.__doc__ or "")
         COMMANDS[key] = MetaCommand(key, usage, text, function, offered, aliases, missing)
@@ -116,7 +120,7 @@ def completions(shell: Shell) -> dict[str, Callable[[str], Iterable[str]]]:
     """Return a function for each command that lists its possible arguments."""
 
     def offered(command: MetaCommand) -> Callable[[str], Iterable[str]]:
-        return lambda _typed: command.arguments(shell)
+        return lambda _typed: command.choices or command.arguments(shell)
 
     return {name: offered(command) for name, command in names().items()}
 

@@ -157,7 +157,7 @@ def save(shell: Shell, title: str) -> RenderableType:
     return f"saved as {name}; continue it with `brim resume`"
 
 
-@command("[all]", arguments=("all",))
+@command("[all]")
 def sessions(shell: Shell, argument: str) -> RenderableType:
     """List the conversations of this folder, or all."""
     saved = shell.storage.conversations.list(None if argument == "all" else shell.home, limit=30)

@@ -26,7 +26,7 @@ language: running a question is worse than sending a command to the model.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -292,3 +292,48 @@ _RULES: Final[tuple[Callable[[_Line], Classification | None], ...]] = (
     *(_compound_rule, _unknown_rule, _ending_rule, _sentence_rule, _alone_rule, _syntax_rule),
     *(_wordy_rule, _default_rule),
 )
+
+
+# Mistyped commands
+
+_MAX_COMMAND_WORDS: Final = 6
+_SENTENCE_END: Final = re.compile(r".*\w[?!.]")
+_COMMAND_NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{1,15}")
+
+
+def suggest_command(
+    line: str, names: Iterable[str], classify: Callable[[str], Classification]
+) -> str | None:
+    """Return the command that a line is one slip away from; None if it is rather a sentence."""
+    words = line.split()
+    if not words or len(words) > _MAX_COMMAND_WORDS or not _COMMAND_NAME.fullmatch(words[0]):
+        return None
+    if _SENTENCE_END.fullmatch(words[-1]):
+        return None
+    typed, rest = words[0], line.strip()[len(words[0]) :]
+    for name in sorted(names, key=lambda name: (not _is_swapped(typed, name), name)):
+        is_near = _is_swapped(typed, name) or (rest and _is_one_letter_off(typed, name))
+        if is_near and classify(name + rest).kind == "command":
+            return name + rest
+    return None
+
+
+def _is_swapped(typed: str, name: str) -> bool:
+    """Whether two neighbouring letters have changed places."""
+    differ = [at for at, (a, b) in enumerate(zip(typed, name, strict=False)) if a != b]
+    if len(typed) != len(name) or len(differ) != 2 or differ[1] != differ[0] + 1:
+        return False
+    first, second = differ
+    return (typed[first], typed[second]) == (name[second], name[first])
+
+
+def _is_one_letter_off(typed: str, name: str) -> bool:
+    """Whether one letter is missing, added or another one."""
+    short, long = sorted((typed, name), key=len)
+    if len(short) < 3 or len(long) - len(short) > 1:
+        return False
+    at = next(
+        (at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short)
+    )
+    skip = len(long) == len(short)
+    return typed != name and short[at + skip :] == long[at + 1 :]
