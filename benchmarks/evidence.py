@@ -225,8 +225,8 @@ def generate(wording: Wording, number: int) -> Dialogue:
             turns[place].insert(chance.randrange(len(turns[place]) + 1), text)
             evidence.append(Evidence(place, text))
         called = wording.synonyms.get(thing, thing)
-        asked = chance.choice(wording.questions).format(who=who, thing=called)
-        questions.append(Question(asked, evidence))
+        question = chance.choice(wording.questions).format(who=who, thing=called)
+        questions.append(Question(question, evidence))
     roles = ("user", "assistant")
     messages = [
         {"role": roles[place % 2], "content": " ".join(turn)} for place, turn in enumerate(turns)
@@ -260,21 +260,21 @@ def _read_sample(sample: Mapping[str, Any]) -> Dialogue:
             role = "user" if turn["speaker"] == talk["speaker_a"] else "assistant"
             messages.append({"role": role, "content": turn["text"]})
     questions = []
-    for asked in sample["qa"]:
+    for row in sample["qa"]:
         names = [
-            name for given in asked.get("evidence", ()) for name in re.findall(r"D\d+:\d+", given)
+            name for given in row.get("evidence", ()) for name in re.findall(r"D\d+:\d+", given)
         ]
         if names and all(name in places for name in names):
             turns = [places[name] for name in names]
             evidence = [Evidence(turn, messages[turn]["content"]) for turn in turns]
-            questions.append(Question(asked["question"], evidence))
+            questions.append(Question(row["question"], evidence))
     return Dialogue(messages, questions)
 
 
 def measure(
     dialogues: Sequence[Dialogue], window: int, policy: brim.PolicyName
 ) -> dict[str, report.Cell]:
-    asked = sent = lost = found = 0
+    total = sent = lost = found = 0
     for dialogue in dialogues:
         for question in dialogue.questions:
             messages = [*dialogue.messages, {"role": "user", "content": question.text}]
@@ -283,7 +283,7 @@ def measure(
             ).plan
             whole = {*plan.sent_indices} - {*plan.changes}
             missing = [piece for piece in question.evidence if piece.turn not in whole]
-            asked += 1
+            total += 1
             sent += not missing
             if missing:
                 lost += 1
@@ -291,8 +291,8 @@ def measure(
     return {
         "window": f"{window:,}",
         "policy": policy,
-        "in the prompt %": 100 * sent / asked,
-        "with search %": 100 * (sent + found) / asked,
+        "in the prompt %": 100 * sent / total,
+        "with search %": 100 * (sent + found) / total,
         "by search %": 100 * found / lost if lost else None,
     }
 

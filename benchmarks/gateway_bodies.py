@@ -113,8 +113,8 @@ def _block(message: Message) -> Message:
         result = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
         return {"role": "user", "content": [{**result, "content": message["content"]}]}
     if calls := message.get("tool_calls"):
-        said = {"type": "text", "text": message["content"]}
-        return {"role": "assistant", "content": [said, *map(_use, calls)]}
+        text = {"type": "text", "text": message["content"]}
+        return {"role": "assistant", "content": [text, *map(_use, calls)]}
     return {"role": message["role"], "content": message["content"]}
 
 

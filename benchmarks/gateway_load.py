@@ -165,8 +165,8 @@ def requests(order: Order) -> Iterator[bytes]:
         f"content-type: application/json\r\nauthorization: Bearer {order.key}\r\n"
         f"x-api-key: {order.key}\r\nanthropic-version: 2023-06-01\r\naccept: */*\r\n"
     )
-    asked = islice(bodies(order.ask, order.seed), order.requests)
-    for body in asked:
+    chosen = islice(bodies(order.ask, order.seed), order.requests)
+    for body in chosen:
         yield f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 

@@ -194,8 +194,8 @@ class Connection(asyncio.Protocol):
         if not STREAMED.search(body):
             self.transport.write(REPLIES[path].replace(TOKENS, tokens))
             return
-        asked = path.endswith(b"completions") and bool(USAGE_ASKED.search(body))
-        events = [event.replace(TOKENS, tokens) for event in STREAMS[path, asked]]
+        wants_usage = path.endswith(b"completions") and bool(USAGE_ASKED.search(body))
+        events = [event.replace(TOKENS, tokens) for event in STREAMS[path, wants_usage]]
         pace = PACED.search(body)
         if pace is None:
             self.transport.write(STREAM_HEAD + b"".join(events) + STREAM_END)

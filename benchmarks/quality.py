@@ -181,14 +181,14 @@ def agreement(recorded: Sequence[Recording]) -> report.Table:
 
 
 def _compare(messages: list[Message], budget: int) -> Iterator[tuple[str, tuple[bool, bool]]]:
-    asked = request_points(messages)
+    points = request_points(messages)
     cached = [
         [_list_sent(partial(limited.fit, messages[:point], budget, policy)) for policy in POLICIES]
-        for point in asked
+        for point in points
     ]
     for place, policy in enumerate(POLICIES):
         session = limited.session(budget, policy)
-        for start, point, row in zip([0, *asked], asked, cached, strict=False):
+        for start, point, row in zip([0, *points], points, cached, strict=False):
             for message in messages[start:point]:
                 session.append(message)
             limited.forget()

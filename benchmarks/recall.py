@@ -119,15 +119,15 @@ def totals(
     """Return the figures of every policy, and of the controls, over some sessions."""
     found: dict[str, Total] = defaultdict(Total)
     for session in replays:
-        asked = {**session.sent, **(_controls(session, near, pool) if controls else {})}
-        for policy, sent in asked.items():
+        views = {**session.sent, **(_controls(session, near, pool) if controls else {})}
+        for policy, sent in views.items():
             prompts = cost.to_prompts(sent, pool)
             found[policy].bill += cache.anthropic(prompts, session.first)
             found[policy].tokens += sum(prompt.total for prompt in prompts[session.first :])
         for kind, reader in READERS.items():
             needs = find_needs(session, near, pool, reader)
             read = _cache_reader(reader, needs, pool)
-            for policy, sent in asked.items():
+            for policy, sent in views.items():
                 count_found(getattr(found[policy], kind), needs, sent[session.first :], read)
     return dict(found)
 

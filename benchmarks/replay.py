@@ -136,10 +136,10 @@ def _replay(
         name: requests(messages, points, budget, policy, pool) for name, policy in policies.items()
     }
     whole = [index for index in range(len(points)) if all(row[index] for row in tried.values())]
-    asked = tuple(points[index] for index in whole)
+    usable = tuple(points[index] for index in whole)
     sent = {policy: [row[index] or () for index in whole] for policy, row in tried.items()}
-    first = sum(pool.size(history[:point]) <= budget for point in asked)
-    return Replay(history, conversation.starts, asked, first, len(points) - len(asked), sent)
+    first = sum(pool.size(history[:point]) <= budget for point in usable)
+    return Replay(history, conversation.starts, usable, first, len(points) - len(usable), sent)
 
 
 def requests(

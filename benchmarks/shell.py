@@ -147,10 +147,10 @@ def _inside(name: str, place: Place, saved: str, url: str) -> list[dict[str, Cel
         cwd=place.folder,
         env={**place.environment, "PYTHONPATH": paths},
     )
-    told = json.loads(done.stdout.splitlines()[-1])
-    asked, arrived = told["asked"], _arrivals(url)
-    wholes = [last - one["began"] for one, last in zip(asked, arrived, strict=True)]
-    steps = {title: [one[step] for one in asked[1:]] for step, title in STEPS.items()}
+    report = json.loads(done.stdout.splitlines()[-1])
+    questions, arrived = report["questions"], _arrivals(url)
+    wholes = [last - one["began"] for one, last in zip(questions, arrived, strict=True)]
+    steps = {title: [one[step] for one in questions[1:]] for step, title in STEPS.items()}
     sent = [whole - sum(each) for whole, *each in zip(wholes[1:], *steps.values(), strict=True)]
     steps |= {"got ready and sent": sent, "all": wholes[1:]}
     return [

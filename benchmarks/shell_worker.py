@@ -79,7 +79,7 @@ def time_steps(watch: Stopwatch) -> Iterator[None]:
 def main(name: str, rounds: str) -> None:
     folder = Path.cwd()
     loaded = config.discover(folder=folder, environment=os.environ)
-    asked: list[dict[str, float]] = []
+    questions: list[dict[str, float]] = []
     with ExitStack() as ends, Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         screen = Screen(Console(file=nowhere, force_terminal=True, width=100))
         began = time.monotonic()
@@ -92,8 +92,8 @@ def main(name: str, rounds: str) -> None:
             with time_steps(watch):
                 began = time.monotonic()
                 ask(shell, WORDS.format(number))
-            asked.append({"began": began, **watch.steps})
-    print(json.dumps({"resumed": resumed, "asked": asked}))
+            questions.append({"began": began, **watch.steps})
+    print(json.dumps({"resumed": resumed, "questions": questions}))
 
 
 if __name__ == "__main__":

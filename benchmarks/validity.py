@@ -79,8 +79,8 @@ def _of(messages: Sequence[Message], roles: set[str]) -> list[Message]:
 
 
 def _neighbours(messages: Sequence[Message], role: str) -> list[tuple[Message, Message]]:
-    said = [message for message in messages if message["role"] not in SYSTEM]
-    return [(a, b) for a, b in pairwise(said) if a["role"] == b["role"] == role]
+    turns = [message for message in messages if message["role"] not in SYSTEM]
+    return [(a, b) for a, b in pairwise(turns) if a["role"] == b["role"] == role]
 
 
 def _words(message: Message) -> str:

@@ -156,13 +156,13 @@ def _make_record(at: float, random: Random) -> RequestRecord:
         record.status, record.code = random.choice(FAILURES)
         record.end, record.seconds = "rejected", random.uniform(0.01, 0.4)
         return record
-    read, said = random.randint(2_000, 40_000), random.randint(100, 1_500)
+    read, written = random.randint(2_000, 40_000), random.randint(100, 1_500)
     record.status, record.end, record.tokens_before = 200, "completed", int(read * 1.2)
     record.tokens, record.limit = read, 47_000
-    record.usage = Usage(read, int(read * random.uniform(0.3, 0.9)), said)
+    record.usage = Usage(read, int(read * random.uniform(0.3, 0.9)), written)
     record.cost = Decimal(int(COSTS[model] * read)) / 1_000_000
     record.first_byte = random.lognormvariate(-0.4, 0.5)
-    record.seconds = record.first_byte + said / random.uniform(60, 120)
+    record.seconds = record.first_byte + written / random.uniform(60, 120)
     return record
 
 

@@ -233,10 +233,10 @@ OFFERED: Final = (
 )
 
 
-def _answer(asked: dict[str, Any]) -> dict[str, Any]:
-    match asked["method"]:
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    match request["method"]:
         case "initialize":
-            version = asked["params"]["protocolVersion"]
+            version = request["params"]["protocolVersion"]
             server = {"name": "issues", "version": "1"}
             return {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
         case "tools/list":
@@ -247,9 +247,9 @@ def _answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 def serve() -> None:
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "id" in asked:
-            answer = {"jsonrpc": "2.0", "id": asked["id"], "result": _answer(asked)}
+        request = json.loads(line)
+        if "id" in request:
+            answer = {"jsonrpc": "2.0", "id": request["id"], "result": _answer(request)}
             print(json.dumps(answer), flush=True)
 
 

@@ -88,7 +88,8 @@ def _signature(value: object, *, bound: bool = False) -> str:
     if bound:
         parameters = list(signature.parameters.values())[1:]
         signature = signature.replace(parameters=parameters)
-    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(signature))
+    text = re.sub(r"ForwardRef\(('[^']*')\)", r"\1", str(signature))
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
     return re.sub(r"<[^<>]* at 0x[0-9a-f]+>", "…", text)
 
 

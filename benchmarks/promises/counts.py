@@ -50,8 +50,8 @@ def _compare_conversation(
     window = None if conversation.kind == "recorded" else SMALL
     tools = conversation.tools or None
     session = brim.Session(reference.server.model, window=window, reply=1, tools=tools)
-    asked = sum(message["role"] == "assistant" for message in conversation.messages)
-    every = max(1, asked // PER_CONVERSATION)
+    replies = sum(message["role"] == "assistant" for message in conversation.messages)
+    every = max(1, replies // PER_CONVERSATION)
     replay = replay_requests(conversation, session, client.request)
     request = next(replay, None)
     number = 0

@@ -347,8 +347,8 @@ def test_a_killed_run_is_resumed_without_a_difference(
     else:
         (worker, *_) = find_workers(run.pid)
         os.kill(worker, signal.SIGKILL)
-    _, said = run.communicate()
-    assert (b"A worker process was killed" in said) == (victim == "worker")
+    _, errors = run.communicate()
+    assert (b"A worker process was killed" in errors) == (victim == "worker")
     resumed = brim_command("fit", given, *WINDOW, "-j", 1, "--resume", "-o", out)
     assert resumed.exit_code == 0, resumed.output
     assert read(out) == read(many / "out.jsonl")

@@ -127,8 +127,8 @@ def test_the_command_survives_a_killed_worker_and_can_be_resumed(
     while not kill_worker():
         assert run.poll() is None
         time.sleep(0.02)
-    _, said = run.communicate()
-    assert run.returncode == 0, said
+    _, errors = run.communicate()
+    assert run.returncode == 0, errors
     rows = [json.loads(line) for line in out.read_bytes().splitlines()]
     assert [row["id"] for row in rows] == list(range(3_000))
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)

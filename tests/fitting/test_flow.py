@@ -168,15 +168,15 @@ def test_a_conversation_that_fits_by_the_servers_count_is_never_trimmed(
 def test_the_number_of_counts_is_bounded(
     turns: list[Raw], window: int, policy: PolicyName, name: str, ask: CountMode
 ) -> None:
-    asked = []
+    bodies = []
 
     def server(body: Mapping[str, Any]) -> int | None:
-        asked.append(body)
+        bodies.append(body)
         return (SERVERS | DENSE)[name](body)
 
     with suppress(brim.ContextOverflowError):
         Driven(session(keep_accepted(turns), window, policy), server, ask)
-    assert len(asked) <= 1 + MAX_TRIM_ROUNDS
+    assert len(bodies) <= 1 + MAX_TRIM_ROUNDS
 
 
 @given(histories(), windows, policies, st.sampled_from(("near", "always")))

@@ -21,8 +21,8 @@ def place(*facts: tuple[int, str]) -> list[Raw]:
 
 
 def fit(messages: list[Raw], question: str, window: int = 1_000) -> brim.Request:
-    asked = [*messages, Raw(role="user", content=question)]
-    return brim.fit(asked, model="gpt-4o", window=window, reply=100, policy="recall")
+    conversation = [*messages, Raw(role="user", content=question)]
+    return brim.fit(conversation, model="gpt-4o", window=window, reply=100, policy="recall")
 
 
 def test_turns_that_match_the_question_stay_in_their_order_with_notes_at_the_gaps() -> None:

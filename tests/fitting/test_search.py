@@ -25,8 +25,8 @@ def find(messages: list[Raw], query: str, tokens: int = 500) -> list[int]:
 def say(*texts: str) -> list[Raw]:
     """Return a conversation in which the texts are between small talk."""
     half = len(SMALL_TALK) // 2
-    said = [Raw(role="user", content=text) for text in texts]
-    return [*SMALL_TALK[:half], *said, *SMALL_TALK[half:]]
+    turns = [Raw(role="user", content=text) for text in texts]
+    return [*SMALL_TALK[:half], *turns, *SMALL_TALK[half:]]
 
 
 FIRST = len(SMALL_TALK) // 2

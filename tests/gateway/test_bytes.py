@@ -219,7 +219,7 @@ def test_beta_headers_and_query_strings_are_forwarded(path: str) -> None:
             with run_gateway(config, {"KEY": "the upstream's"}) as gateway:
                 there = f"{path}?beta=true&x=a%20b%3D+"
                 await asyncio.to_thread(post, gateway.url, there, BODIES[path], BETAS | OWN)
-            *_, sent = upstream.asked
+            *_, sent = upstream.requests
         assert sent.raw == BODIES[path]
         headers = {name.lower(): value for name, value in sent.headers.items()}
         assert {name: headers.get(name) for name in BETAS} == BETAS

@@ -68,7 +68,7 @@ def test_token_counts_use_the_client_key_and_features(at: str) -> None:
         async with run_keyed() as (client, server):
             beta = {"anthropic-beta": "context-1m", "openai-beta": "x", "x-other": "y"}
             assert await count_text(client, at, heads("anns", **beta)) == (TOKENS, "server")
-            (request,) = [request for request in server.asked if request.path == at]
+            (request,) = [request for request in server.requests if request.path == at]
             assert request.headers["x-api-key"] == "anns"
             assert request.headers["anthropic-beta"] == "context-1m"
             assert request.headers["openai-beta"] == "x"
@@ -96,7 +96,7 @@ def test_a_request_near_the_limit_is_counted_with_the_client_key() -> None:
             body = {"model": "claude-x", "max_tokens": 9, "messages": [message]}
             async with client.post("/v1/messages", json=body, headers=heads("bobs")) as answer:
                 assert answer.headers["brim-count"] == "server"
-            request = next(request for request in server.asked if request.path in COUNTS)
+            request = next(request for request in server.requests if request.path in COUNTS)
             assert request.headers["x-api-key"] == "bobs"
 
     run(ask())
@@ -128,10 +128,10 @@ def test_an_upstream_with_its_own_key_never_gets_a_client_key() -> None:
             assert await list_models(client, given) == OFFERED["anns"]
             for at in COUNTS:
                 assert (await count_text(client, at, given))[1] == "server"
-            assert "bobs" not in str([dict(request.headers) for request in server.asked])
-            assert "context-1m" in str([dict(request.headers) for request in server.asked])
-            number = len(server.asked)
+            assert "bobs" not in str([dict(request.headers) for request in server.requests])
+            assert "context-1m" in str([dict(request.headers) for request in server.requests])
+            number = len(server.requests)
             assert await list_models(client, heads("wrong")) == OFFERED["anns"]
-            assert len(server.asked) == number
+            assert len(server.requests) == number
 
     run(ask())

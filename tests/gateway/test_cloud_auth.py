@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from brim.config import Config, UpstreamConfig
 from tests.support.gateway.process import run_gateway
-from tests.support.providers.scripted import Asked, Scripted, run, run_scripted
+from tests.support.providers.scripted import RecordedRequest, Scripted, run, run_scripted
 
 CHAT = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}
 MESSAGES = {**CHAT, "model": "claude-sonnet-4-5", "max_tokens": 5}
@@ -67,10 +67,12 @@ def call(
     return found
 
 
-def last(server: Scripted) -> Asked:
+def last(server: Scripted) -> RecordedRequest:
     """Return the last request, its headers by lower-case name."""
-    asked = server.asked[-1]
-    return replace(asked, headers={name.lower(): value for name, value in asked.headers.items()})
+    received = server.requests[-1]
+    return replace(
+        received, headers={name.lower(): value for name, value in received.headers.items()}
+    )
 
 
 # Azure
@@ -184,8 +186,8 @@ def test_vertex_gets_a_token_of_the_service_account(
     assert found.status_code == 200
     assert last(server).path == VERTEX + path
     assert last(server).headers["authorization"] == "Bearer cloud-token"
-    (asked,) = [each for each in server.asked if each.path == "/token"]
-    (assertion,) = parse_qs(asked.raw.decode())["assertion"]
+    (received,) = [each for each in server.requests if each.path == "/token"]
+    (assertion,) = parse_qs(received.raw.decode())["assertion"]
     claims = jwt.decode(assertion, service_account, ["RS256"], audience=GOOGLE)
     assert claims["scope"] == "https://www.googleapis.com/auth/cloud-platform"
     if body is not GEMINI:
@@ -208,12 +210,12 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def sign(asked: Asked, url: str) -> str:
+def sign(received: RecordedRequest, url: str) -> str:
     """Return the signature that a request must have."""
-    request = AWSRequest(asked.method, url, data=asked.raw)
-    request.context["timestamp"] = asked.headers["x-amz-date"]
+    request = AWSRequest(received.method, url, data=received.raw)
+    request.context["timestamp"] = received.headers["x-amz-date"]
     signer = SigV4Auth(Credentials("AKIA", "s3cr3t", "tok"), "bedrock-mantle", "us-east-2")
-    request.headers["X-Amz-Date"] = asked.headers["x-amz-date"]
+    request.headers["X-Amz-Date"] = received.headers["x-amz-date"]
     request.headers["X-Amz-Security-Token"] = "tok"
     text = signer.string_to_sign(request, signer.canonical_request(request))
     return str(signer.signature(text, request))
@@ -224,12 +226,12 @@ def test_bedrock_gets_signed_requests(aws: pytest.MonkeyPatch) -> None:
         aws.setenv(name, value)
     found, server = call("/v1/messages", MESSAGES, "/anthropic", format=("anthropic",), auth="aws")
     assert found.status_code == 200
-    asked = last(server)
-    assert asked.path == "/anthropic/v1/messages"
-    assert asked.headers["x-amz-security-token"] == "tok"
-    assert "us-east-2/bedrock-mantle/aws4_request" in asked.headers["authorization"]
-    assert asked.headers["authorization"].endswith(sign(asked, server.url + asked.path))
-    assert "x-api-key" not in asked.headers
+    received = last(server)
+    assert received.path == "/anthropic/v1/messages"
+    assert received.headers["x-amz-security-token"] == "tok"
+    assert "us-east-2/bedrock-mantle/aws4_request" in received.headers["authorization"]
+    assert received.headers["authorization"].endswith(sign(received, server.url + received.path))
+    assert "x-api-key" not in received.headers
 
 
 def test_missing_credentials_are_an_error_that_says_so(aws: pytest.MonkeyPatch) -> None:
@@ -238,4 +240,4 @@ def test_missing_credentials_are_an_error_that_says_so(aws: pytest.MonkeyPatch) 
     found, server = call("/v1/messages", MESSAGES, format=("anthropic",), auth="aws")
     assert found.status_code == 502
     assert "No credentials for aws" in found.json()["error"]["message"]
-    assert not server.asked
+    assert not server.requests

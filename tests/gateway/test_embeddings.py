@@ -84,7 +84,7 @@ def compact(**fields: Any) -> Calls:
 def test_inputs_are_counted_and_forwarded_unchanged(given: Any, tokens: int) -> None:
     found, server = call(embed(given))
     assert found.headers["brim-tokens"] == str(tokens)
-    (sent,) = [asked for asked in server.asked if asked.path == "/v1/embeddings"]
+    (sent,) = [request for request in server.requests if request.path == "/v1/embeddings"]
     assert sent.body["input"] == given
 
 
@@ -144,7 +144,7 @@ def test_another_model_does_not_replace_one_that_fails() -> None:
                     body = {"model": MODEL, "input": "hello"}
                     found = await client.post(f"{gateway.url}/v1/embeddings", json=body)
             assert found.status_code == 502
-            assert not good.asked
+            assert not good.requests
 
     run(work())
 
@@ -156,7 +156,7 @@ def test_a_compaction_reserves_the_longest_output_and_pays_for_the_actual_one() 
     secret = create_secret("anna", dollars(300_000))
     found, server = call(compact(input="hello world"), secret=secret, price=PRICE)
     assert found.output[0].type == "compaction"
-    assert "max_output_tokens" not in server.asked[-1].body
+    assert "max_output_tokens" not in server.requests[-1].body
     assert charge(only_row()) == (6, 3, 2 * 6 + 10 * 3)
     assert read_cap_usage()["key dollars"] == (42, 0)
 
@@ -172,7 +172,7 @@ def test_a_long_conversation_is_fitted_before_it_is_compacted() -> None:
     roles = ("user", "assistant")
     turns = [{"role": roles[place % 2], "content": "word " * 200} for place in range(21)]
     _, server = call(compact(input=turns), window=2_000, reply=100)
-    assert len(server.asked[-1].body["input"]) < len(turns)
+    assert len(server.requests[-1].body["input"]) < len(turns)
 
 
 def test_a_stored_conversation_reserves_the_whole_window() -> None:

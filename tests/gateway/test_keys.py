@@ -268,7 +268,7 @@ def test_a_passthrough_path_does_not_forward_gateway_keys(anna: str) -> None:
                     post, *at, bearer_headers(anna) | {"x-api-key": anna}
                 )
                 assert answer.status_code == 200
-            (request,) = server.asked
+            (request,) = server.requests
             assert anna not in str(dict(request.headers))
 
     run(passed())

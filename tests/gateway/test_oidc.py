@@ -182,7 +182,7 @@ def test_no_other_token_is_accepted(served: Running, provider: IdentityServer) -
         operator = make(provider)
         found = httpx.get(f"{served.url}/brim/keys", headers=bearer_headers(operator))
         assert (found.status_code, name) == (401, name)
-    assert provider.asked.count("/keys") <= 2  # unknown ids do not make it ask again and again
+    assert provider.requests.count("/keys") <= 2  # unknown ids do not make it ask again and again
 
 
 def test_a_token_ends_while_it_is_cached(served: Running, provider: IdentityServer) -> None:

@@ -71,7 +71,9 @@ def test_a_listed_path_is_forwarded(line: str, path: str) -> None:
         async with run_passthrough(_ok, *LISTED) as (address, server):
             status, response = await send(address, line)
             assert (status, b"something" in response) == (200, True)
-            assert [(each.method, each.path) for each in server.asked] == [(line.split()[0], path)]
+            assert [(each.method, each.path) for each in server.requests] == [
+                (line.split()[0], path)
+            ]
 
     run(ask())
 
@@ -82,7 +84,7 @@ def test_no_other_path_is_forwarded(line: str) -> None:
         async with run_passthrough(_ok, *LISTED) as (address, server):
             status, _ = await send(address, line)
             assert status in (404, 405)
-            assert server.asked == []
+            assert server.requests == []
 
     run(ask())
 
@@ -92,9 +94,9 @@ def test_own_paths_are_never_passed_through(path: str) -> None:
     async def ask() -> None:
         async with run_passthrough(_ok, "/*") as (address, server):
             assert (await send(address, f"GET {path}"))[0] == 200
-            assert server.asked == []
+            assert server.requests == []
             assert (await send(address, "GET /v1/anything/else"))[0] == 200
-            assert [each.path for each in server.asked] == ["/v1/anything/else"]
+            assert [each.path for each in server.requests] == ["/v1/anything/else"]
 
     run(ask())
 
@@ -111,7 +113,7 @@ def test_own_paths_are_recognized_in_every_spelling(path: str) -> None:
     async def ask() -> None:
         async with run_passthrough(_ok, "/*", "/v1/*") as (address, server):
             assert (await send(address, f"POST {path}"))[0] == 404
-            assert server.asked == []
+            assert server.requests == []
 
     run(ask())
 

@@ -55,8 +55,8 @@ def key_id(secret: str) -> str:
 def test_openai_clients_see_their_limits(gateway: Running) -> None:
     secret = create_secret("anna", "2rpm", "10k tokens/minute")
     client = openai_with(gateway, secret)
-    asked = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
-    raw = client.chat.completions.with_raw_response.create(**asked)  # type: ignore[call-overload]
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+    raw = client.chat.completions.with_raw_response.create(**body)  # type: ignore[call-overload]
     found = {name: value for name, value in raw.headers.items() if "ratelimit" in name}
     assert found == {
         "x-ratelimit-limit-requests": "2",
@@ -66,9 +66,9 @@ def test_openai_clients_see_their_limits(gateway: Running) -> None:
         "x-ratelimit-remaining-tokens": str(10_000 - PROMPT_TOKENS - 100),
         "x-ratelimit-reset-tokens": f"{WINDOW_SECONDS}s",
     }
-    client.chat.completions.create(**asked)  # type: ignore[call-overload]
+    client.chat.completions.create(**body)  # type: ignore[call-overload]
     with pytest.raises(openai.RateLimitError, match="2 requests/minute of key anna") as limited:
-        client.chat.completions.create(**asked)  # type: ignore[call-overload]
+        client.chat.completions.create(**body)  # type: ignore[call-overload]
     assert limited.value.code == "rate_limit_exceeded"
     headers = limited.value.response.headers
     assert 0 < int(headers["retry-after"]) <= WINDOW_SECONDS
@@ -130,8 +130,8 @@ def test_each_end_user_has_its_own_cap(gateway: Running) -> None:
     assert rejected.status_code == 429
     assert "end user 'max' of key app" in rejected.text
     assert say_hi(gateway, secret, user="mia").status_code == 200
-    said = say_hi(gateway, secret, MESSAGES, max_tokens=100, metadata={"user_id": "mia"})
-    assert said.status_code == 200
+    response = say_hi(gateway, secret, MESSAGES, max_tokens=100, metadata={"user_id": "mia"})
+    assert response.status_code == 200
     wait_until(lambda: len(_users("app")) == 4)
     assert sorted(_users("app")) == ["max", "max", "mia", "mia"]
 

@@ -29,8 +29,8 @@ def talk() -> list[tuple[str, str]]:
     """A fact in the middle of remarks: there `steady` drops it."""
     turns = []
     for number in range(40):
-        said = FACT if number == 12 else f"Remark {number}: " + "nothing but words. " * 15
-        turns += [("user", said), ("assistant", f"Reply {number}.")]
+        text = FACT if number == 12 else f"Remark {number}: " + "nothing but words. " * 15
+        turns += [("user", text), ("assistant", f"Reply {number}.")]
     return [*turns, ("user", "Which locker was it?")]
 
 

@@ -46,7 +46,7 @@ class Provider:
         self.opening = CHAT_OPENING
         self.records: dict[str, Any] = {}
         """What it returns by path."""
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         """Path and key of each lookup."""
         self.has_begun, self.held = threading.Event(), threading.Event()
         provider = self
@@ -64,7 +64,7 @@ class Provider:
 
             def do_GET(self) -> None:
                 if "id=" in self.path or "/responses/" in self.path:
-                    provider.asked.append((self.path, self.headers.get("authorization", "")))
+                    provider.requests.append((self.path, self.headers.get("authorization", "")))
                 found = provider.records.get(self.path)
                 raw = json.dumps(found).encode()
                 self.send_response(404 if found is None else 200)
@@ -117,7 +117,7 @@ def _reply_limit(path: str) -> dict[str, Any]:
 def test_a_generation_is_charged_as_the_provider_recorded_it(provider: Provider, anna: str) -> None:
     with run_with(provider, "/generation?id={id}") as gateway:
         disconnect_early(gateway, provider, anna, "/v1/chat/completions")
-        wait_until(lambda: len(provider.asked) == 1)  # it is not there yet
+        wait_until(lambda: len(provider.requests) == 1)  # it is not there yet
         assert ledger() == []
         assert read_cap_usage()["key dollars"][1] > 0
         provider.records["/v1/generation?id=gen-1"] = GENERATION
@@ -126,7 +126,7 @@ def test_a_generation_is_charged_as_the_provider_recorded_it(provider: Provider,
     assert not row.is_estimated
     assert (row.charge.usage.input, row.charge.usage.output) == (11, 7)
     assert settled_cost(row) == 321
-    assert set(provider.asked) == {("/v1/generation?id=gen-1", f"Bearer {SECRET}")}
+    assert set(provider.requests) == {("/v1/generation?id=gen-1", f"Bearer {SECRET}")}
 
 
 def test_a_stored_response_is_charged_by_its_usage(provider: Provider, anna: str) -> None:
@@ -170,4 +170,4 @@ def test_an_id_cannot_change_the_path(provider: Provider, anna: str) -> None:
     with run_with(provider, "/generation?id={id}") as gateway:
         disconnect_early(gateway, provider, anna, "/v1/chat/completions")
         wait_until(lambda: len(ledger()) == 1)
-    assert provider.asked == []
+    assert provider.requests == []

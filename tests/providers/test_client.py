@@ -364,10 +364,10 @@ def test_a_client_counts_texts_and_messages(calibrations: CalibrationStore) -> N
                 turns = await client.count([{"role": "user", "content": "four"}], model="m")
                 assert (turns, turns.exact) == (2 + 4 + 3, False)
             off = brim.AsyncClient(server.url, count="off", calibration_store=calibrations)
-            asked = len(server.asked)
+            before = len(server.requests)
             async with off:
                 assert await off.count("four words of text") == brim.count("four words of text")
-            assert len(server.asked) == asked
+            assert len(server.requests) == before
 
     run(scenario())
 

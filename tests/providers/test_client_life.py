@@ -251,7 +251,7 @@ def test_an_impossible_limit_in_a_context_length_error_is_not_recorded(
             await client.send(session)
             assert session.budget.window == 2_000
             first, second = (
-                request.body for request in server.asked if request.path.endswith("ions")
+                request.body for request in server.requests if request.path.endswith("ions")
             )
             assert size(second) < size(first)
 
@@ -384,7 +384,9 @@ def test_a_summary_is_requested_in_the_format_of_the_server(
             session.user("Go on.")
             await client.send(session)
             assert session.summary == summary
-            bodies = [request.body for request in server.asked if request.path in server.paths[-1:]]
+            bodies = [
+                request.body for request in server.requests if request.path in server.paths[-1:]
+            ]
             assert needed[format] <= set(bodies[0])
 
     run(scenario())

@@ -56,7 +56,7 @@ def ask(server: Ollama, tmp_path: Any, window: int | None, times: int = 2) -> tu
                 session = Session("llama3.2:3b", window=window)
                 session.user("Hello")
                 await client.send(session)
-            sent = [asked.body["model"] for asked in scripted.asked if "chat/comp" in asked.path]
+            sent = [asked.body["model"] for asked in scripted.requests if "chat/comp" in asked.path]
             return sent, scripted.paths.count("/api/create")
 
     return run(main())

@@ -120,8 +120,8 @@ def test_only_the_counted_fields_and_the_key_are_sent(
 ) -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count(body) == 5
-        assert server.asked[0].body == sent
-        assert "sk-1" in str(server.asked[0].headers)
+        assert server.requests[0].body == sent
+        assert "sk-1" in str(server.requests[0].headers)
 
     run_counter(by_path({path: {"input_tokens": 5}}), script, format, key="sk-1")
 
@@ -235,10 +235,10 @@ def test_providers_count_at_an_address_of_their_own(
                 counter = ServerCounter(connection, states=CountStates())
                 assert await counter.count(body) == 34
                 assert await counter.count_text("m", "words") is None
-            (asked,) = server.asked
-            received = asked.body
+            (request,) = server.requests
+            received = request.body
             assert (decode_bedrock(received) if "input" in received else received) == sent
-            key = asked.headers.get("x-goog-api-key") or asked.headers["Authorization"]
+            key = request.headers.get("x-goog-api-key") or request.headers["Authorization"]
             assert key == ("sk-1" if "generativelanguage" in address else "Bearer sk-1")
 
     run(work())
@@ -256,8 +256,8 @@ def test_gemini_gets_the_key_of_the_client_without_one_of_the_endpoint(
             async with Transport(Endpoint(address)) as connection:
                 counter = ServerCounter(connection, states=CountStates())
                 assert await counter.count(CALLS, {"authorization": "Bearer sk-2"}) == 3
-            assert server.asked[0].headers["x-goog-api-key"] == "sk-2"
-            assert not {"Authorization", "authorization"} & set(server.asked[0].headers)
+            assert server.requests[0].headers["x-goog-api-key"] == "sk-2"
+            assert not {"Authorization", "authorization"} & set(server.requests[0].headers)
 
     run(work())
 
@@ -270,7 +270,7 @@ def test_a_body_that_a_provider_cannot_get_is_not_counted(monkeypatch: pytest.Mo
             async with Transport(Endpoint(address)) as connection:
                 counter = ServerCounter(connection, states=CountStates())
                 assert await counter.count({"model": "gemini-x", "messages": [7]}) is None
-            assert server.asked == []
+            assert server.requests == []
 
     run(work())
 
@@ -278,7 +278,7 @@ def test_a_body_that_a_provider_cannot_get_is_not_counted(monkeypatch: pytest.Mo
 def test_vllm_counts_the_generation_prompt_too() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count(BODY | {"tools": [{"x": 1}], "temperature": 0}) == 9
-        assert server.asked[-1].body == {
+        assert server.requests[-1].body == {
             "model": "m",
             "messages": BODY["messages"],
             "tools": [{"x": 1}],
@@ -309,7 +309,7 @@ def test_text_is_counted_outside_the_api_prefix(
         assert counter.support("m", text=True).method == method
         assert counter.support("m", text=True).state == ("yes" if method else "no")
         assert counter.support("m").state == "unknown"
-        body = server.asked[-1].body
+        body = server.requests[-1].body
         assert body["model"] == "m"
         assert text in (body.get("content"), body.get("prompt"))
 
@@ -324,7 +324,7 @@ def test_a_server_that_rejects_plain_text_does_not_support_the_method() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count_text("m", "ab") == 2
         assert await counter.count_text("m", "abc") == 2
-        assert len(server.asked) == 3
+        assert len(server.requests) == 3
 
     run_counter(answer, script)
 
@@ -338,7 +338,7 @@ def test_empty_text_has_no_tokens_and_sends_nothing() -> None:
         assert await counter.count(BODY) is None
         assert await counter.count_text("m", "x") is None
         assert counter.support("m").reason == "counting with the server is disabled"
-        assert server.asked == []
+        assert server.requests == []
 
     run_counter(by_path({}), script)
 
@@ -366,10 +366,10 @@ def test_an_unsupported_method_is_not_tried_again(answer: web.Response) -> None:
         verdict = counter.support("m")
         assert (verdict.state, verdict.method) == ("no", None)
         assert "127.0.0.1" in verdict.reason
-        before = len(server.asked)
+        before = len(server.requests)
         clock.now += 10_000
         assert await counter.count(BODY | {"x": 1}) is None
-        assert len(server.asked) == before == 5, "each way to count requests, and texts"
+        assert len(server.requests) == before == 5, "each way to count requests, and texts"
 
     run_counter(in_turn(answer), script)
 
@@ -381,7 +381,7 @@ def test_counters_of_a_process_share_their_states() -> None:
         other = Endpoint(server.url + "/v1/")
         async with Transport(other) as connection:
             assert await ServerCounter(connection, states=known).count(BODY) is None
-        assert len(server.asked) == 5
+        assert len(server.requests) == 5
 
     run_counter(by_path({}), script)
 
@@ -405,7 +405,7 @@ def test_a_temporary_failure_pauses_counting(status: int) -> None:
             assert str(status) in counter.support("m").reason
             clock.now += pause - 1
             assert await counter.count(BODY | {"x": number}) is None
-            assert len(server.asked) == number
+            assert len(server.requests) == number
             clock.now += 2
 
     run_counter(in_turn(json_response(status, {})), script)
@@ -464,7 +464,7 @@ def test_one_failure_does_not_unmark_a_proven_method(
         set_failing(True)
         for number in range(3):
             assert await counter.count(BODY | {"number": 60 + number}) is None
-        assert len(server.asked) == 54, "after two failures in a row it is left alone"
+        assert len(server.requests) == 54, "after two failures in a row it is left alone"
         assert counter.support("m").state == "yes"
         set_failing(False)
         clock.now += 31
@@ -524,21 +524,21 @@ def test_a_server_that_rejects_even_the_smallest_request_does_not_count() -> Non
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count(BODY) is None
         assert counter.support("m").state == counter.support("m", text=True).state == "no"
-        asked = len(server.asked)
+        before = len(server.requests)
         assert await counter.count(BODY | {"x": 1}) is None
-        assert len(server.asked) == asked
+        assert len(server.requests) == before
 
     run_counter(in_turn(json_response(400, {"error": {"message": "unknown path"}})), script)
 
 
-def count_letters(asked: list[Any], *, batches: bool = True) -> Handler:
+def count_letters(contents: list[Any], *, batches: bool = True) -> Handler:
     """Return the responses of a server that only tokenizes text, with a token per letter."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         content = (await request.json()).get("content") if request.path == "/tokenize" else None
         if not content or (isinstance(content, list) and not batches):
             return json_response(404 if content is None else 400, {})
-        asked.append(content)
+        contents.append(content)
         tokens: list[int] = []
         for part in content if isinstance(content, list) else [content]:
             tokens += [-1] if part == -1 else [7] * len(part)
@@ -549,7 +549,7 @@ def count_letters(asked: list[Any], *, batches: bool = True) -> Handler:
 
 @pytest.mark.parametrize("batches", [True, False])
 def test_a_request_is_counted_by_its_texts_if_the_server_counts_only_texts(batches: bool) -> None:
-    asked: list[Any] = []
+    contents: list[Any] = []
     turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
     body = {"model": "m", "messages": turns}
 
@@ -557,16 +557,16 @@ def test_a_request_is_counted_by_its_texts_if_the_server_counts_only_texts(batch
         tokens = await counter.count(body)
         assert isinstance(tokens, TextCount)
         assert (tokens, tokens.margin) == (5 + 2 + 2 * 4 + 3, REQUEST_MARGIN + 2 * MESSAGE_MARGIN)
-        del asked[:]
+        del contents[:]
         turns.append({"role": "user", "content": "and now?"})
         assert await counter.count(body) == tokens + 8 + 4
-        assert asked == ["and now?"], "the other texts are cached"
+        assert contents == ["and now?"], "the other texts are cached"
         turns.append({"role": "user", "content": "one"})
         turns.append({"role": "user", "content": "more"})
         await counter.count(body)
-        assert asked[1:] == ([["one", -1, "more"]] if batches else ["one", "more"])
+        assert contents[1:] == ([["one", -1, "more"]] if batches else ["one", "more"])
 
-    run_counter(count_letters(asked, batches=batches), script)
+    run_counter(count_letters(contents, batches=batches), script)
 
 
 def test_reports_show_the_structure_that_text_counts_cannot_show() -> None:
@@ -619,13 +619,13 @@ def test_equal_requests_are_counted_once() -> None:
         counts = await asyncio.gather(*(counter.count(each) for each in [BODY, again] * 20))
         assert set(counts) == {7}
         assert await counter.count(BODY) == 7
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
         assert (
             await asyncio.gather(*(counter.count_text("m", "hello") for _ in range(20))) == [2] * 20
         )
-        assert len(server.asked) == 2
+        assert len(server.requests) == 2
         assert await counter.count(BODY | {"model": "other"}) == 7
-        assert len(server.asked) == 3
+        assert len(server.requests) == 3
 
     run_counter(answer, script)
 
@@ -648,7 +648,7 @@ def test_a_cancelled_caller_does_not_cancel_the_others() -> None:
         first.cancel()
         assert await second == 7
         assert first.cancelled()
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
         alone = asyncio.create_task(counter.count(BODY | {"number": 1}))
         await asyncio.sleep(0.05)
         alone.cancel()
@@ -661,7 +661,7 @@ def test_concurrent_requests_share_one_probe() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         bodies = [BODY | {"number": number} for number in range(20)]
         assert set(await asyncio.gather(*map(counter.count, bodies))) == {None}
-        assert len(server.asked) == 5
+        assert len(server.requests) == 5
 
     run_counter(by_path({}), script)
 
@@ -678,7 +678,7 @@ def test_the_cache_of_counts_is_bounded() -> None:
 def test_a_request_that_cannot_be_encoded_is_not_counted() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         assert await counter.count({"model": "m", "messages": {1, 2}}) is None
-        assert server.asked == []
+        assert server.requests == []
 
     run_counter(by_path({}), script)
 
@@ -718,7 +718,7 @@ def test_a_rejected_client_key_does_not_pause_counting(status: int) -> None:
         assert await counter.count(BODY, {"x-api-key": "right"}) == 34
         assert await counter.count(BODY, {"x-api-key": "wrong"}) is None
         assert await counter.count(BODY, {"x-api-key": "right"}) == 34
-        assert len(server.asked) == 3  # what is known is not asked for again
+        assert len(server.requests) == 3  # what is known is not asked for again
 
     run_counter(answer, script, "anthropic")
 
@@ -727,7 +727,7 @@ def test_a_rejected_endpoint_key_pauses_counting() -> None:
     async def script(counter: ServerCounter, server: Scripted, _: Clock) -> None:
         for beta in ("a", "b", "c"):
             assert await counter.count(BODY, {"anthropic-beta": beta}) is None
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
     refusal = json_response(401, {"error": {"message": "no"}})
     run_counter(in_turn(refusal), script, "anthropic", key="wrong-key")

@@ -126,7 +126,7 @@ def test_the_window_is_read_where_the_server_reports_it(
     run(work())
 
 
-def asked_after(seconds: float, answer: Any, paths: list[str]) -> None:
+def check_queries_after(seconds: float, answer: Any, paths: list[str]) -> None:
     async def work() -> None:
         now = 0.0
         async with (
@@ -135,7 +135,7 @@ def asked_after(seconds: float, answer: Any, paths: list[str]) -> None:
         ):
             server = ServerInfo(connection, clock=lambda: now)
             await server.window_of("m")
-            scripted.asked.clear()
+            scripted.requests.clear()
             now += seconds
             await server.window_of("m")
             assert scripted.paths == paths
@@ -148,10 +148,10 @@ def asked_after(seconds: float, answer: Any, paths: list[str]) -> None:
 
 def test_a_known_window_is_cached_and_an_unknown_one_is_queried_again() -> None:
     known = by_path({"/v1/models": models({"id": "m", "max_model_len": 5})})
-    asked_after(10**6, known, [])
-    asked_after(1, by_path({}), [])
+    check_queries_after(10**6, known, [])
+    check_queries_after(1, by_path({}), [])
     everything = ["/v1/models", "/props", "/api/ps", "/api/v0/models", "/info"]
-    asked_after(31, by_path({}), everything)
+    check_queries_after(31, by_path({}), everything)
 
 
 def test_the_number_of_remembered_windows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,11 +165,11 @@ def test_the_number_of_remembered_windows_is_bounded(monkeypatch: pytest.MonkeyP
             server = ServerInfo(connection)
             for name in "abcd":
                 await server.window_of(name)
-            number = len(away.asked)
+            number = len(away.requests)
             await server.window_of("b")
-            assert len(away.asked) == number
+            assert len(away.requests) == number
             await server.window_of("a")
-            assert len(away.asked) > number
+            assert len(away.requests) > number
 
     run(ask())
 
@@ -231,7 +231,7 @@ def test_the_key_is_sent() -> None:
             await ServerInfo(connection).window_of("m")
             return scripted
 
-    for request in run(work()).asked:
+    for request in run(work()).requests:
         assert request.headers["Authorization"] == "Bearer sk-1"
 
 
@@ -289,7 +289,7 @@ def test_more_unknown_models_of_a_server_take_one_query_each() -> None:
         ):
             server = ServerInfo(connection)
             await server.window_of("m")
-            scripted.asked.clear()
+            scripted.requests.clear()
             await server.window_of("n")
             assert scripted.paths == ["/v1/models"]
 

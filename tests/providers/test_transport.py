@@ -64,9 +64,9 @@ def post_once(*answers: web.Response, naps: Naps | None = None, **settings: Any)
             asking = Transport(Endpoint(server.url, **settings), sleep=naps or Naps())
             async with asking:
                 try:
-                    return await asking.post(CHAT, {"model": "m"}), len(server.asked)
+                    return await asking.post(CHAT, {"model": "m"}), len(server.requests)
                 except ProviderError as error:
-                    return error, len(server.asked)
+                    return error, len(server.requests)
 
     return run(work())
 
@@ -106,7 +106,7 @@ def test_a_request_is_sent_as_json_with_the_key() -> None:
             endpoint = Endpoint(server.url + "/v1/", key="sk-1", headers={"x-team": "a"})
             async with Transport(endpoint) as asking:
                 assert await asking.post(endpoint.chat_path, {"text": "ü\ud83d"}) == {"id": 1}
-            request = server.asked[0]
+            request = server.requests[0]
             assert request.path == CHAT
             assert request.body == {"text": "ü\ufffd"}  # half a character cannot be sent
             assert request.headers["Authorization"] == "Bearer sk-1"
@@ -445,7 +445,7 @@ def test_a_timeout_is_not_retried(whole: float | None) -> None:
             async with Transport(endpoint, sleep=Naps()) as asking:
                 with pytest.raises(ProviderTimeoutError, match=r"did not respond within 0\.3 s"):
                     await asking.request_json("POST", CHAT, {}, timeout=whole)
-            assert len(server.asked) == 1
+            assert len(server.requests) == 1
 
     run(work())
 
@@ -670,11 +670,11 @@ def test_nothing_is_sent_before_the_hook_has_run() -> None:
 
             async def ready() -> None:
                 await asyncio.sleep(0.05)
-                seen.append(len(server.asked))
+                seen.append(len(server.requests))
 
             response = await asking.open("POST", CHAT, b"{}", [], SendState(ready))
             response.close()
-            return [*seen, len(server.asked)]
+            return [*seen, len(server.requests)]
 
     assert run(work()) == [0, 1]
 
@@ -698,7 +698,7 @@ def test_an_error_of_the_hook_is_raised_and_nothing_is_sent(error: Exception) ->
             with pytest.raises(type(error)) as caught:
                 await asking.open("POST", CHAT, b"{}", [], sending)
             assert caught.value is error
-            return len(server.asked), sending.is_sent
+            return len(server.requests), sending.is_sent
 
     assert run(work()) == (0, False)
 

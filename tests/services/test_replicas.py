@@ -138,8 +138,8 @@ async def test_killing_a_gateway_affects_neither_other_clients_nor_caps(team: Te
         await team.until_busy(one)
         caught = {each.name for each in load.ended("running")}
         one.kill()
-        asked = len(load.asked)
-        await load.until(lambda: len(load.asked) >= asked + 20)
+        before = len(load.requests)
+        await load.until(lambda: len(load.requests) >= before + 20)
         await started_again(one, load)
     broken = load.ended("broken")
     assert {each.is_streamed for each in broken} == {True, False}
@@ -174,10 +174,10 @@ async def test_stopping_a_gateway_loses_no_request(team: Team) -> None:
         for each in team.gateways:
             await stop_replica(each, team)
             await started_again(each, load)
-    assert {each.end for each in load.asked} == {"whole"}
+    assert {each.end for each in load.requests} == {"whole"}
     bill, rows = await team.bill(), await team.rows_at_rest()
     assert sorted(bill) == sorted((row.model, row.charge.micro_dollars) for row in rows)
-    assert sorted(name for name, _ in bill) == sorted(each.name for each in load.asked)
+    assert sorted(name for name, _ in bill) == sorted(each.name for each in load.requests)
     assert {row.state for row in rows} == {"settled"}
 
 

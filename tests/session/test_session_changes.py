@@ -428,10 +428,10 @@ def test_tools_that_are_nested_too_deeply_are_an_input_error() -> None:
 
 def test_a_note_that_a_reply_begins_with_is_not_stored() -> None:
     session = Session("gpt-4o")
-    for said in ("[brim: 1,200 messages (about 34,000 tokens) omitted]\n\nParis.", "[brim: no"):
+    for text in ("[brim: 1,200 messages (about 34,000 tokens) omitted]\n\nParis.", "[brim: no"):
         session.user("capital of France?")
         session.request()
-        session.receive({"choices": [{"message": {"role": "assistant", "content": said}}]})
+        session.receive({"choices": [{"message": {"role": "assistant", "content": text}}]})
     assert [turn["content"] for turn in session.history[1::2]] == ["Paris.", "[brim: no"]
 
 

@@ -253,8 +253,8 @@ def test_programs_are_the_executables_on_path(folders: tuple[Path, Path]) -> Non
 def test_a_program_is_found_before_and_after_the_scan(folders: tuple[Path, Path]) -> None:
     programs = ProgramNames(lambda: str(folders[0]))
     for _ in range(2):
-        asked = ("in-one", "in-two", "notes.txt", "folder", "", str(folders[0] / "in-one"))
-        assert [programs.is_command(name) for name in asked] == [True, *[False] * 5]
+        names = ("in-one", "in-two", "notes.txt", "folder", "", str(folders[0] / "in-one"))
+        assert [programs.is_command(name) for name in names] == [True, *[False] * 5]
         programs()
 
 

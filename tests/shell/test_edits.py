@@ -118,12 +118,12 @@ def test_a_change_is_shown_confirmed_applied_and_undone(home: Home) -> None:
     with ScriptedServer([BLOCK, BLOCK, "Right."]) as provider:
         home.configure(provider)
         with home.shell() as shell:
-            shell.asked("?say uno in @src/a.py", "[s]kip:")
+            shell.expect_question("?say uno in @src/a.py", "[s]kip:")
             assert "-one" in shell.terminal.everything
             assert "+uno" in shell.terminal.everything
             shell.do("s")
             assert file.read_text() == TEXT
-            shell.asked("?no, do it", "[s]kip:")
+            shell.expect_question("?no, do it", "[s]kip:")
             shell.do("y")
             assert file.read_text() == "uno\n\nmid\ndue\ntre\n"
             assert "change undone" in shell.do(":undo")
@@ -149,11 +149,11 @@ def test_a_file_outside_of_the_project_needs_a_typed_yes(home: Home) -> None:
     with ScriptedServer(replies) as provider:
         home.configure(provider)
         with home.shell("--yes", folder=project) as shell:
-            shell.asked("?change it", "[s]kip:")
-            shell.asked("y", "[s]kip:")
+            shell.expect_question("?change it", "[s]kip:")
+            shell.expect_question("y", "[s]kip:")
             assert outside.read_text() == "two\n"
             shell.do("yes")
-            shell.asked("?and the hook", "[s]kip:")
+            shell.expect_question("?and the hook", "[s]kip:")
             shell.do("s")
             assert "changed new.txt" in shell.do("?and a new one")
     assert outside.read_text() == "uno\n"
@@ -166,6 +166,6 @@ def test_the_home_folder_is_no_project(home: Home) -> None:
     with ScriptedServer(reply) as provider:
         home.configure(provider)
         with home.shell("--yes") as shell:
-            shell.asked("?change it", "[s]kip:")
+            shell.expect_question("?change it", "[s]kip:")
             shell.do("s")
     assert not (home.folder / ".bashrc").exists()

@@ -50,7 +50,7 @@ def test_a_goal_is_reached(home: Home) -> None:
             bill = shell.do(":cost detail")
             assert any("goal" in line and " 2 " in line for line in bill.split("\n")), bill
     assert (project / "made").exists()
-    before, first, second, after = (texts(asked) for asked in provider.requests)
+    before, first, second, after = (texts(request) for request in provider.requests)
     assert "[background]" in before[0]
     assert "[project]" in before[0]
     assert first[1:] == ["hello there, how are you?", "Hello.", GOAL], "no short view, and a turn"
@@ -263,9 +263,9 @@ def test_changes_inside_the_project_are_applied_without_a_question(
     with ScriptedServer(answers) as provider:
         home.configure(provider)
         with home.shell(folder=project) as shell:
-            shell.asked(f":goal {GOAL}", "[q]uit:")
+            shell.expect_question(f":goal {GOAL}", "[q]uit:")
             assert (project / "clean.sh").read_text() == f"rm -rf {outside}\n"
-            shell.asked("s", "or [s]kip:")
+            shell.expect_question("s", "or [s]kip:")
             shell.do("s")
     assert outside.is_dir()
     assert not (home.folder / "clean.sh").exists()
@@ -294,8 +294,8 @@ def test_what_the_model_wrote_runs_in_the_sandbox_or_needs_a_yes(home: Home, pro
             shell.at_prompt()
             assert "goal complete" in read_screen(shell)
     assert list(outside.iterdir()) == []
-    asked = [event["command"] for event in events(home, "asked")]
-    assert asked == ["bash clean.sh", "source clean.sh", "make clean"]
+    commands = [event["command"] for event in events(home, "asked")]
+    assert commands == ["bash clean.sh", "source clean.sh", "make clean"]
     ran = {event["command"]: "sandbox" in event for event in events(home, "ran")}
     assert ran["bash list.sh"]
     assert ran["python3 c.py"]

@@ -33,17 +33,17 @@ def server(*more: str, name: str = "tests") -> str:
     return "\n".join([f"[mcp.{name}]", f"command = {program}", f"args = [{script}]", *more])
 
 
-def results(asked: ReceivedRequest) -> list[str]:
+def results(request: ReceivedRequest) -> list[str]:
     """Return the last tool results in a request."""
-    turns = [(turn["role"], turn.get("content")) for turn in asked.body["messages"]]
+    turns = [(turn["role"], turn.get("content")) for turn in request.body["messages"]]
     found: list[str] = []
     while turns and turns[-1][0] == "tool":
         found.insert(0, str(turns.pop()[1]))
     return found
 
 
-def list_offered(asked: ReceivedRequest) -> set[str]:
-    return {tool["function"]["name"] for tool in asked.body.get("tools", ())}
+def list_offered(request: ReceivedRequest) -> set[str]:
+    return {tool["function"]["name"] for tool in request.body.get("tools", ())}
 
 
 def unreadable(*calls: tuple[str, str]) -> ErrorReply:
@@ -120,7 +120,7 @@ def test_calls_are_confirmed_by_the_user(home: Home, over_http: Any) -> None:
             shell.wait(lambda: "one of the letters in brackets" in read_screen(shell), "the same")
             answer(shell, DESTRUCTIVE, "s")
             shell.at_prompt()
-    results_sent = [results(asked) for asked in provider.requests if results(asked)]
+    results_sent = [results(request) for request in provider.requests if results(request)]
     skipped = "[brim] The user skipped this call."
     assert results_sent[:3] == [["5"], [skipped], ["5"]]
     assert (results_sent[3][0], json.loads(results_sent[3][1])["colour"], results_sent[3][2]) == (
@@ -130,8 +130,8 @@ def test_calls_are_confirmed_by_the_user(home: Home, over_http: Any) -> None:
     )
     assert results_sent[4:] == [[skipped, skipped, "done"], ["2"], ["done"], ["5", skipped]]
     assert {"tests__add", "web__add"} <= list_offered(provider.requests[0])
-    asked = [(event["tool"], event["answer"]) for event in events(home, "asked")]
-    assert asked == [
+    calls = [(event["tool"], event["answer"]) for event in events(home, "asked")]
+    assert calls == [
         ("tests__slow", "skip"),
         ("tests__add", "run"),
         ("web__add", "skip"),
@@ -166,7 +166,7 @@ def test_every_call_gets_a_result_after_any_failure(home: Home) -> None:
             assert "→ 5" in shell.do("please add them now")
             assert "no MCP server is connected" in shell.do(":mcp disconnect tests")
             assert "MCP server not configured: unknown" in shell.do(":mcp connect unknown")
-    first, _, gone, still, back = (results(asked) for asked in provider.requests[1::2])
+    first, _, gone, still, back = (results(request) for request in provider.requests[1::2])
     assert "There is no tool" in first[0]
     assert ["not a JSON object" in text for text in first[1:3]] == [True, True]
     assert "validation error" in first[3]
@@ -201,8 +201,8 @@ def test_ctrl_c_in_a_slow_tool(home: Home) -> None:
             shell.at_prompt()
             shell.do("and now?")
     stopped = "[brim] The user stopped this call."
-    for asked in provider.requests[1:]:
-        *_, first, second, words = asked.body["messages"]
+    for request in provider.requests[1:]:
+        *_, first, second, words = request.body["messages"]
         assert (first["content"], second["content"], words["role"]) == (stopped, stopped, "user")
     assert not (home.folder / "made").exists(), "no command of what was stopped is run"
 
@@ -226,7 +226,7 @@ def test_tools_that_do_not_fit_are_listed_and_not_offered(home: Home) -> None:
             assert "too large" not in shell.do(":mcp list")
             shell.do(":model fast")
             shell.do("hello once more, how are you?")
-    few, same = (list_offered(asked) for asked in (small.requests[0], small.requests[1]))
+    few, same = (list_offered(request) for request in (small.requests[0], small.requests[1]))
     assert few == same
     assert few < list_offered(large.requests[0])
     assert small.rejected == []

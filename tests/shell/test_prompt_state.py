@@ -12,10 +12,10 @@ class Slow:
     name = "slow"
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.counted: list[str] = []
 
     def count(self, text: str) -> int:
-        self.asked.append(text)
+        self.counted.append(text)
         return len(text.split())
 
 
@@ -28,11 +28,11 @@ def test_a_long_conversation_is_counted_ahead() -> None:
         session.assistant(f"answer {number}")
     driver = get_driver(session)
     count_conversation(driver.profile.counter(), driver.system_text, driver.copy_turns())
-    before = set(tokenizer.asked)
-    tokenizer.asked.clear()
+    before = set(tokenizer.counted)
+    tokenizer.counted.clear()
     assert session.current_plan.size > 200
     contents = {
         f"{what} {number}" for what in ("question", "answer", "output") for number in range(50)
     }
     assert contents | {"Be brief."} <= before
-    assert contents.isdisjoint(tokenizer.asked)
+    assert contents.isdisjoint(tokenizer.counted)

@@ -27,9 +27,9 @@ def test_run_skip_and_quit_are_reported_to_the_model(home: Home) -> None:
     for command in ("touch skipped", "touch left", "touch rest"):
         assert f"[brim] The user skipped `{command}`." in messages
     assert not list(home.folder.glob("[slr][ke]*")), "none of the others was run"
-    asked = events(home, "asked")
-    assert [event["answer"] for event in asked] == ["run", "skip", "stop"]
-    assert asked[0]["command"] == "mkdir -v one-$((1 + 0))"
+    questions = events(home, "asked")
+    assert [event["answer"] for event in questions] == ["run", "skip", "stop"]
+    assert questions[0]["command"] == "mkdir -v one-$((1 + 0))"
 
 
 def test_an_edited_command_is_assessed_again(home: Home) -> None:
@@ -56,8 +56,8 @@ def test_an_edited_command_is_assessed_again(home: Home) -> None:
             shell.do("and now?")
     assert (home.folder / "kept").is_dir()
     assert "$ mkdir -v instead\nmkdir: created" in list_sent_texts(provider)
-    asked = [(event["command"], event["answer"]) for event in events(home, "asked")]
-    assert asked == [
+    questions = [(event["command"], event["answer"]) for event in events(home, "asked")]
+    assert questions == [
         ("touch kept", "edit"),
         ("rm -r touch kept", "edit"),
         ("mkdir -v instead", "run"),
@@ -83,9 +83,9 @@ def test_a_destructive_command_always_needs_the_whole_word(home: Home) -> None:
     messages = list_sent_texts(provider)
     assert "$ echo harmless\nharmless" in messages, "it ran without a question"
     assert "[brim] The user skipped `echo $(rm -rf b)`." in messages
-    asked = events(home, "asked")
-    assert [event["answer"] for event in asked] == ["run", "skip"]
-    assert all(event["destructive"] for event in asked)
+    questions = events(home, "asked")
+    assert [event["answer"] for event in questions] == ["run", "skip"]
+    assert all(event["destructive"] for event in questions)
 
 
 def test_always_covers_a_prefix_persists_and_excludes_destructive_commands(home: Home) -> None:
@@ -106,8 +106,8 @@ def test_always_covers_a_prefix_persists_and_excludes_destructive_commands(home:
         with home.shell() as shell:
             assert "$ mkdir -v three\nmkdir: created" in shell.do("please say three")
     assert (home.folder / "kept").read_text() == "kept"
-    asked = [(event["command"], event["answer"]) for event in events(home, "asked")]
-    assert asked == [("mkdir -v one", "always"), ("mkdir -v x > kept", "skip")]
+    questions = [(event["command"], event["answer"]) for event in events(home, "asked")]
+    assert questions == [("mkdir -v one", "always"), ("mkdir -v x > kept", "skip")]
 
 
 def test_a_read_only_command_runs_without_a_question(home: Home) -> None:

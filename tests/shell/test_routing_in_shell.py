@@ -67,7 +67,7 @@ def test_messages_follow_the_routing_rules(home: Home) -> None:
     assert system.startswith("Answer with the text only.")
     assert RULE in system
     assert first == "hello there, how are you?"
-    before, poem, after = (texts(asked) for asked in main.requests)
+    before, poem, after = (texts(request) for request in main.requests)
     assert poem[0].startswith("You are a poet.")
     assert RULE in poem[0]
     assert "a-file-with-a-long-name" in before[0]

@@ -168,15 +168,15 @@ def test_cost_and_usage(home: Home) -> None:
         with home.shell() as shell:
             assert "$0" in shell.do(":cost")
             shell.do("greetings to you")
-            asked = provider.requests[0]
-            price = (asked.tokens * 1_000 + provider.tokens("Hello.") * 2_000) / 1_000_000
+            request = provider.requests[0]
+            price = (request.tokens * 1_000 + provider.tokens("Hello.") * 2_000) / 1_000_000
             assert f"{price:.4f}" in (shown := shell.do(":cost"))
             assert f"today, all runs: ${price:.4f}" in shown
             detail = shell.do(":cost detail")
             assert "fast" in detail
             assert "main" in detail
             used = shell.do(":usage")
-            assert f"{asked.tokens:,}" in used
+            assert f"{request.tokens:,}" in used
             assert "Use detail or reset." in shell.do(":cost rest")
             assert "totals reset" in shell.do(":cost reset")
             assert f"{price:.2f}" not in (shown := shell.do(":cost")).split("today")[0]
@@ -247,11 +247,11 @@ def test_compact_asks_and_undo_restores_everything(home: Home) -> None:
             for number in range(9):
                 shell.do(f"?question {number}")
             whole = list_sent_texts(provider)
-            shell.asked(":compact primes", "compact? [y]es, [n]o: ")
+            shell.expect_question(":compact primes", "compact? [y]es, [n]o: ")
             assert re.search(r"[\d,]+ → .*[\d,]+ tokens", shell.terminal.everything)
             assert "nothing was changed" in shell.do("n")
             assert len(provider.requests) == 9, "no summary was requested"
-            shell.asked(":compact primes", "compact? [y]es, [n]o: ")
+            shell.expect_question(":compact primes", "compact? [y]es, [n]o: ")
             assert "They spoke of numbers." in shell.do("y")
             assert "primes" in list_sent_texts(provider)
             shell.do("?question 9")
@@ -279,7 +279,7 @@ def test_a_stopped_compaction_changes_nothing(home: Home) -> None:
             for number in range(8):
                 shell.do(f"?question {number}")
             whole = list_sent_texts(provider)
-            shell.asked(":compact", "compact? [y]es, [n]o: ")
+            shell.expect_question(":compact", "compact? [y]es, [n]o: ")
             shell.terminal.line("y")
             is_asked.wait(60)
             shell.terminal.press("ctrl-c")

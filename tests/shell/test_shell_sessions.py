@@ -144,7 +144,7 @@ def test_cost_and_sessions_cover_all_runs(home: Home) -> None:
             shell.leave()
         assert home.run("-m", "fast", lines="?the second talk\n").returncode == 0
         spent = json.loads(home.run("cost", "--json").stdout)
-        tokens = sum(asked.tokens + provider.tokens("Aye.") for asked in provider.requests)
+        tokens = sum(request.tokens + provider.tokens("Aye.") for request in provider.requests)
         assert float(spent["total"]["cost"]) == pytest.approx(tokens / 1_000)
         assert spent["total"]["calls"] == 2
         listed = json.loads(home.run("sessions", "list", "--json").stdout)
@@ -213,9 +213,9 @@ def test_a_reply_without_a_finish_reason_is_a_failure(home: Home) -> None:
         assert done.returncode == 1
         assert "The reply may be incomplete" in done.stderr
         assert not (home.folder / "made").exists()
-        asked = home.run("ask", "what now")
-    assert (asked.returncode, asked.stdout) == (4, "CMD: touch made\n")
-    assert "The reply may be incomplete" in asked.stderr
+        result = home.run("ask", "what now")
+    assert (result.returncode, result.stdout) == (4, "CMD: touch made\n")
+    assert "The reply may be incomplete" in result.stderr
 
 
 def test_a_script_never_confirms(home: Home) -> None:

@@ -67,7 +67,7 @@ def session_with(tools: Sequence[Tool]) -> brim.Session:
     return session
 
 
-def asked_to_call(
+def request_tool_call(
     client: brim.Client, llama: LocalServer, session: brim.Session, max_tokens: int
 ) -> brim.Reply:
     """Send the session's request with the start of the reply, and receive the rest."""
@@ -111,7 +111,7 @@ def test_a_tool_call_runs_and_its_result_is_sent(
 ) -> None:
     session = session_with([tool for tool in servers.tools if tool.name == "add"])
     session.user("What is 2 plus 3? Use the tool.")
-    reply = asked_to_call(client, llama, session, 120)
+    reply = request_tool_call(client, llama, session, 120)
     assert reply.calls
     assert {call.name for call in reply.calls} == {"own__add"}
     results = run_calls(session, servers, reply.calls)
@@ -126,7 +126,7 @@ def test_a_failing_tool_is_reported_to_the_model(
 ) -> None:
     session = session_with([tool for tool in servers.tools if tool.name == "fail"])
     session.user("Try it.")
-    reply = asked_to_call(client, llama, session, 120)
+    reply = request_tool_call(client, llama, session, 120)
     results = run_calls(session, servers, reply.calls)
     assert {result.is_error for result in results} == {True}
     sent = client.request(session)["messages"]

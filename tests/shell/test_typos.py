@@ -68,8 +68,8 @@ def test_the_user_is_asked_what_they_meant(home: Home) -> None:
         home.configure(provider)
         with home.shell() as shell:
             assert "@notes.txt" in shell.do(":tour")
-            shell.asked("ehco typed-wrong", "ask the model:")
+            shell.expect_question("ehco typed-wrong", "ask the model:")
             assert "typed-wrong\n" in shell.do("y")
-            shell.asked("ehco typed-wrong", "ask the model:")
+            shell.expect_question("ehco typed-wrong", "ask the model:")
             assert "Here it is." in shell.do("n")
     assert len(provider.requests) == 1

@@ -12,8 +12,8 @@ TOO_MUCH = [{"role": "user", "content": LONG * 10}]
 def make_chat(number: int, turns: int = 6) -> list[dict[str, Any]]:
     """Return a chat that does not fit 400 tokens; every number gives another text."""
     roles = ("user", "assistant")
-    said = [{"role": roles[i % 2], "content": f"{number}.{i} {LONG}"} for i in range(turns)]
-    return [*said, {"role": "user", "content": f"question {number}"}]
+    messages = [{"role": roles[i % 2], "content": f"{number}.{i} {LONG}"} for i in range(turns)]
+    return [*messages, {"role": "user", "content": f"question {number}"}]
 
 
 def make_sharegpt(number: int, turns: int = 6) -> list[dict[str, Any]]:

@@ -75,10 +75,10 @@ def test_the_openai_client_reads_responses(is_streamed: bool) -> None:
         assert (first.name, json.loads(first.arguments)) == ("read", {"path": "a.py"})
         assert (second.name, json.loads(second.arguments)) == ("list", {})
         assert len({first.call_id, second.call_id}) == 2
-        asked = provider.requests[0]
-        assert response.usage.input_tokens == asked.tokens
-        assert asked.tokens == brim.count({"input": "Hello?", "tools": TOOLS})
-        assert response.usage.total_tokens == asked.tokens + response.usage.output_tokens
+        request = provider.requests[0]
+        assert response.usage.input_tokens == request.tokens
+        assert request.tokens == brim.count({"input": "Hello?", "tools": TOOLS})
+        assert response.usage.total_tokens == request.tokens + response.usage.output_tokens
 
 
 def test_a_streamed_response_has_numbered_events() -> None:
@@ -132,7 +132,8 @@ def test_a_brim_client_uses_responses(store: CalibrationStore) -> None:
         (call,) = client.send(session).calls
         session.tool(call.id, "nothing in it")
         assert "".join(client.stream(session).texts()) == TEXT
-        assert session.ledger.total.usage.input == sum(asked.tokens for asked in provider.requests)
+        sent = sum(request.tokens for request in provider.requests)
+        assert session.ledger.total.usage.input == sent
 
 
 # Counting
@@ -150,7 +151,8 @@ def test_the_count_equals_the_usage_of_the_response() -> None:
         client.responses.create(model="m", input="Hello?", tools=TOOLS)
         count = client.responses.input_tokens.count(model="m", input="Hello?", tools=TOOLS)
         assert count.input_tokens == provider.requests[-1].tokens
-        assert [asked.tokens for asked in provider.count_requests] == [counted, count.input_tokens]
+        requests = provider.count_requests
+        assert [request.tokens for request in requests] == [counted, count.input_tokens]
 
 
 @pytest.mark.parametrize("path", ["/messages/count_tokens", "/responses/input_tokens"])
@@ -189,8 +191,8 @@ def test_an_error_in_a_stream_of_messages() -> None:
     error = {"type": "overloaded_error", "message": "Overloaded"}
     script = ErrorReply(529, error=error, in_stream=True)
     with ScriptedServer(script) as provider, anthropic_client(provider) as client:
-        asked: Any = ASKED["/messages"]
-        stream = client.messages.create(**asked, stream=True)
+        settings: Any = ASKED["/messages"]
+        stream = client.messages.create(**settings, stream=True)
         assert next(stream).type == "message_start"
         with pytest.raises(anthropic.APIStatusError) as raised:
             next(stream)
@@ -293,10 +295,10 @@ def test_the_raw_body_is_recorded() -> None:
     with ScriptedServer("ok") as provider:
         raw = b'{ "messages": [{"content": "h\\u00e9", "role": "user"}] }'
         assert post_raw(provider, "/chat/completions", raw)[0] == 200
-        (asked,) = provider.requests
-    assert asked.raw == raw
-    assert asked.body == json.loads(raw)
-    assert asked.headers["x-asked"] == "yes"
+        (request,) = provider.requests
+    assert request.raw == raw
+    assert request.body == json.loads(raw)
+    assert request.headers["x-asked"] == "yes"
 
 
 # The prompt cache
@@ -311,8 +313,8 @@ def test_a_known_prefix_of_a_chat_is_cached() -> None:
     with ScriptedServer("ok", caches_prompts=True) as provider, openai_client(provider) as client:
 
         def cached(*texts: str, **more: Any) -> int:
-            asked: Any = {"model": "m", **more, "messages": turns(*texts)}
-            usage: Any = client.chat.completions.create(**asked).usage
+            settings: Any = {"model": "m", **more, "messages": turns(*texts)}
+            usage: Any = client.chat.completions.create(**settings).usage
             return int(usage.prompt_tokens_details.cached_tokens)
 
         first, second = turns("one", "two", "three"), turns("one", "two", "three", "four", "five")
@@ -387,8 +389,8 @@ def test_anthropic_limits_how_far_a_mark_looks_back() -> None:
         def cached(number: int) -> int:
             messages = turns(*map(str, range(number)))
             messages[-1] = make_marked("user", messages[-1]["content"])
-            asked: Any = {"model": "m", "max_tokens": 9, "messages": messages}
-            return int(client.messages.create(**asked).usage.cache_read_input_tokens)
+            settings: Any = {"model": "m", "max_tokens": 9, "messages": messages}
+            return int(client.messages.create(**settings).usage.cache_read_input_tokens)
 
         assert cached(1) == 0
         assert cached(19) == provider.requests[0].tokens

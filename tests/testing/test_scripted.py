@@ -38,7 +38,7 @@ def test_replies_are_sent_in_turn() -> None:
             assert answer.choices[0].finish_reason == "stop"
         with pytest.raises(openai.BadRequestError, match="no more replies"):
             client.chat.completions.create(model="m", messages=HELLO)
-        assert [asked.body["messages"] for asked in provider.requests] == [HELLO] * 3
+        assert [request.body["messages"] for request in provider.requests] == [HELLO] * 3
         assert provider.requests[0].time <= provider.requests[1].time
 
 
@@ -125,12 +125,12 @@ def test_the_anthropic_client_reads_messages(is_streamed: bool) -> None:
         ScriptedServer(TextReply(TEXT, [ToolCallReply("read", {"path": "a.py"})])) as provider,
         anthropic_client(provider) as client,
     ):
-        asked: Any = {"model": "m", "max_tokens": 50, "messages": HELLO}
+        settings: Any = {"model": "m", "max_tokens": 50, "messages": HELLO}
         if is_streamed:
-            with client.messages.stream(**asked) as stream:
+            with client.messages.stream(**settings) as stream:
                 message: Any = stream.get_final_message()
         else:
-            message = client.messages.create(**asked)
+            message = client.messages.create(**settings)
         assert message.content[0].text == TEXT
         assert (message.content[1].name, message.content[1].input) == ("read", {"path": "a.py"})
         assert message.stop_reason == "tool_use"
@@ -230,7 +230,7 @@ def test_a_brim_client_is_never_rejected(
             assert text == "Yes. " * 20
         assert provider.rejected == []
         assert len(provider.requests) == 40
-        assert max(asked.tokens for asked in provider.requests) > 700
+        assert max(request.tokens for request in provider.requests) > 700
         assert session.budget.window == 1_024
 
 

@@ -464,11 +464,11 @@ def build_stream_fields(format: FormatName, options: Mapping[str, Any]) -> dict[
     """Return the fields that make a request a stream with its usage."""
     if format != "openai":
         return {"stream": True}
-    asked = options.get("stream_options")
-    if asked is not None and not isinstance(asked, Mapping):
-        kind = type(asked).__name__
+    given = options.get("stream_options")
+    if given is not None and not isinstance(given, Mapping):
+        kind = type(given).__name__
         raise InputError(f"`stream_options` must be a mapping, not {kind}.")
-    return {"stream": True, "stream_options": {"include_usage": True, **(asked or {})}}
+    return {"stream": True, "stream_options": {"include_usage": True, **(given or {})}}
 
 
 class ClientSettings(TypedDict, total=False):

@@ -47,7 +47,7 @@ def visit(browser: Browser) -> Iterator[OpenTab]:
         hosts.add(urlsplit(address).netloc)
         page.on("console", lambda message: visit.complaints.append(_complaint(message)))
         page.on("pageerror", lambda error: visit.complaints.append(str(error)))
-        page.on("request", lambda request: visit.asked.append(request.url))
+        page.on("request", lambda request: visit.requests.append(request.url))
         page.goto(f"{address}/{place}")
         return visit
 
@@ -55,7 +55,7 @@ def visit(browser: Browser) -> Iterator[OpenTab]:
     for visit in visits:
         visit.page.context.close()
         assert list(filter(None, visit.complaints)) == []
-        assert {urlsplit(url).netloc for url in visit.asked} <= hosts
+        assert {urlsplit(url).netloc for url in visit.requests} <= hosts
 
 
 def _complaint(message: ConsoleMessage) -> str:

@@ -56,7 +56,7 @@ def test_the_key_is_kept_in_the_tab_until_sign_out(visit: OpenTab, secrets: dict
         expect(rows(page)).to_have_count(1)
         kept = page.evaluate("JSON.stringify([{ ...localStorage }, document.cookie])")
         assert secrets["boss"] not in kept
-        assert not any(secrets["boss"] in url for url in seen.asked)
+        assert not any(secrets["boss"] in url for url in seen.requests)
         assert secrets["boss"] not in page.content()
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_label("Operator key")).to_be_focused()

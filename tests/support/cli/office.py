@@ -56,7 +56,7 @@ class Office:
     ) -> Answer:
         """Return the result of some work on the store, through a connection of its own."""
 
-        async def asked() -> Answer:
+        async def run_work() -> Answer:
             store = SqliteAccountStore(self.file, clock) if clock else SqliteAccountStore(self.file)
             await store.open()
             try:
@@ -64,7 +64,7 @@ class Office:
             finally:
                 await store.close()
 
-        return asyncio.run(asked())
+        return asyncio.run(run_work())
 
     def key(self, name: str, *more: str) -> ApiKey:
         """Create a key."""

@@ -58,17 +58,17 @@ class IdentityServer:
         """Changes the claims of the next ID tokens."""
         self.metadata: dict[str, Any] = {}
         """Replaces fields of the metadata."""
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self._codes: dict[str, dict[str, str]] = {}
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                provider.asked.append(urlsplit(self.path).path)
+                provider.requests.append(urlsplit(self.path).path)
                 provider.answer_get(self)
 
             def do_POST(self) -> None:
-                provider.asked.append(self.path)
+                provider.requests.append(self.path)
                 raw = self.rfile.read(int(self.headers["content-length"])).decode()
                 fields = {name: values[0] for name, values in parse_qs(raw).items()}
                 answer = provider.redeem(fields, self.headers.get("authorization", ""))
@@ -118,19 +118,19 @@ class IdentityServer:
             request.end_headers()
 
     def redeem(self, fields: Mapping[str, str], authorization: str) -> Claims | None:
-        asked = self._codes.pop(fields.get("code", ""), None)
+        grant = self._codes.pop(fields.get("code", ""), None)
         basic = base64.b64encode(f"{CLIENT}:{CLIENT_SECRET}".encode()).decode()
         digest = hashlib.sha256(fields.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         if (
-            asked is None
+            grant is None
             or authorization != f"Basic {basic}"
-            or asked["code_challenge_method"] != "S256"
-            or challenge != asked["code_challenge"]
-            or fields["redirect_uri"] != asked["redirect_uri"]
+            or grant["code_challenge_method"] != "S256"
+            or challenge != grant["code_challenge"]
+            or fields["redirect_uri"] != grant["redirect_uri"]
         ):
             return None
-        claims = self.claims(aud=CLIENT, nonce=asked["nonce"])
+        claims = self.claims(aud=CLIENT, nonce=grant["nonce"])
         return {"id_token": self.key.sign(self.change(claims)), "token_type": "Bearer"}
 
 

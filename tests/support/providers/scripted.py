@@ -20,7 +20,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedRequest:
     method: str
     path: str
     headers: Mapping[str, str]
@@ -34,11 +34,11 @@ class Asked:
 @dataclass
 class Scripted:
     url: str
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[RecordedRequest] = field(default_factory=list)
 
     @property
     def paths(self) -> list[str]:
-        return [asked.path for asked in self.asked]
+        return [request.path for request in self.requests]
 
 
 @asynccontextmanager
@@ -48,7 +48,9 @@ async def run_scripted(answer: Handler, ssl: SSLContext | None = None) -> AsyncI
 
     async def noted(request: web.Request) -> web.StreamResponse:
         raw = await request.read()
-        server.asked.append(Asked(request.method, request.path, dict(request.headers), raw))
+        server.requests.append(
+            RecordedRequest(request.method, request.path, dict(request.headers), raw)
+        )
         return await answer(request)
 
     app = web.Application(client_max_size=2**30)

@@ -30,7 +30,7 @@ class Tab:
     page: Page
     complaints: list[str] = field(default_factory=list)
     """Console messages."""
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     """Requested URLs."""
 
 

@@ -24,7 +24,7 @@ End = Literal["running", "whole", "refused", "broken"]
 
 
 @dataclass(slots=True)
-class Asked:
+class LoadRequest:
     """A request as its client saw it."""
 
     name: str
@@ -34,7 +34,7 @@ class Asked:
     replica: str | None = None
     """The gateway that answered."""
     end: End = "running"
-    said: str = ""
+    problem: str = ""
     """The message of a rejection or failure."""
 
 
@@ -51,7 +51,7 @@ class Load:
         secrets: Mapping[str, str],
         clients: int = 4,
     ) -> None:
-        self.asked: list[Asked] = []
+        self.requests: list[LoadRequest] = []
         self._address = address
         self._gateways = gateways
         self._secrets = secrets
@@ -91,12 +91,14 @@ class Load:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            ends = Counter((each.end, each.replica, each.said) for each in self.asked)
+            ends = Counter((each.end, each.replica, each.problem) for each in self.requests)
             raise AssertionError(ends.most_common(5)) from None
 
-    def ended(self, end: End, replica: str | None = None) -> list[Asked]:
+    def ended(self, end: End, replica: str | None = None) -> list[LoadRequest]:
         """Return the requests with this end, of one gateway or of all."""
-        return [each for each in self.asked if each.end == end and replica in (None, each.replica)]
+        return [
+            each for each in self.requests if each.end == end and replica in (None, each.replica)
+        ]
 
     def _name(self, head: str | None) -> str | None:
         return next((each.name for each in self._gateways if each.answered(head)), None)
@@ -107,32 +109,32 @@ class Load:
         chance = Random(f"{key}-{client}")
         while not self._is_over and refusals < ENOUGH:
             is_streamed = chance.random() < 0.5
-            asked = Asked(f"{key}-{client}-{number}", key, is_streamed)
+            request = LoadRequest(f"{key}-{client}-{number}", key, is_streamed)
             number += 1
-            self.asked.append(asked)
-            await self._ask(asked, secret)
-            refusals += asked.end == "refused"
+            self.requests.append(request)
+            await self._ask(request, secret)
+            refusals += request.end == "refused"
             self._changed.set()
 
-    async def _ask(self, asked: Asked, secret: str) -> None:
+    async def _ask(self, request: LoadRequest, secret: str) -> None:
         body = {
-            "model": asked.name,
+            "model": request.name,
             "messages": [
                 {"role": "user", "content": "Say a few words, and then some more of them."}
             ],
             "max_tokens": REPLY,
-            "stream": asked.is_streamed,
+            "stream": request.is_streamed,
         }
         heads = {"Authorization": f"Bearer {secret}"}
         try:
             async with self._session.post("/v1/chat/completions", json=body, headers=heads) as got:
-                asked.replica = self._name(got.headers.get("brim-replica"))
+                request.replica = self._name(got.headers.get("brim-replica"))
                 self._changed.set()
                 raw = await got.read()
         except aiohttp.ClientError as error:
-            asked.end, asked.said = "broken", repr(error)
+            request.end, request.problem = "broken", repr(error)
         else:
-            asked.end, asked.said = _end(got.status, raw, asked.is_streamed)
+            request.end, request.problem = _end(got.status, raw, request.is_streamed)
 
 
 def _end(status: int, raw: bytes, is_streamed: bool) -> tuple[End, str]:

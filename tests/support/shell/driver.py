@@ -48,7 +48,7 @@ class Typist:
         self.at_prompt()
         return self.since(line)
 
-    def asked(self, line: str, question: str) -> None:
+    def expect_question(self, line: str, question: str) -> None:
         """Type a line, and wait for this question."""
         self.terminal.line(line)
         self.at(question)
@@ -139,9 +139,9 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def texts(asked: ReceivedRequest) -> list[str]:
+def texts(expect_question: ReceivedRequest) -> list[str]:
     """Return the content of each message of a request."""
-    return [str(message["content"]) for message in asked.body["messages"]]
+    return [str(message["content"]) for message in expect_question.body["messages"]]
 
 
 def list_sent_texts(provider: ScriptedServer, number: int = -1) -> str:
