@@ -182,7 +182,7 @@ class FuzzedRequest(NamedTuple):
 
 
 def create_requests(seed: int, number: int) -> Iterator[FuzzedRequest]:
-    """Return so many requests of a seed."""
+    """Return this many requests of a seed."""
     for index in range(number):
         yield create_request(Random(f"{seed}/{index}"))
 

@@ -295,7 +295,7 @@ def memory(load: Load, upstream: str, size: Size) -> Table:
             rows.append({**row, "growth": sizes[-1] / sizes[2] - 1})
     columns = list(rows[0])[2:-1]
     return Table(
-        "Gateway: memory after so many requests, fresh text, MB",
+        "Gateway: memory after this many requests, fresh text, MB",
         rows,
         {**dict.fromkeys(columns, ",.1f"), "growth": "+.1%"},
         [

@@ -27,8 +27,8 @@ def count_evaluated_tokens(
 ) -> int:
     """Return the prompt tokens that a new server with one slot evaluates over a conversation.
 
-    A user's turn has so many `parts`, of about forty tokens each. With `reuse` the server may
-    shift old cache entries of so many tokens at least to another place.
+    A user's turn has this many `parts`, of about forty tokens each. With `reuse` the server may
+    shift old cache entries of this many tokens at least to another place.
     """
     total = 0
     with LocalServer.start(model, window=window, slots=1, threads=1) as server:

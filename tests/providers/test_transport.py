@@ -302,7 +302,7 @@ class Lines:
 async def run_breaking(breaking: Breaking, lines: int = 1) -> AsyncIterator[Lines]:
     """A server that answers the first request of a connection, and breaks at the second.
 
-    The first ones wait for each other, so that there are so many connections.
+    The first ones wait for each other, so that there are that many connections.
     """
     together, busy = asyncio.Barrier(lines), set[asyncio.Task[None] | None]()
 

@@ -38,7 +38,7 @@ class DenseServer:
         return 4 + sum(5 + int(len(each["content"]) / self.chars_per_token) for each in messages)
 
     def send(self, tokens: int) -> brim.Request:
-        """Send a message of so many tokens; recover once from a context-length error."""
+        """Send a message of this many tokens; recover once from a context-length error."""
         self.session.user(self.text(tokens))
         request = self.session.request()
         if self.count(request) > self.window - REPLY:

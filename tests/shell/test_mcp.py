@@ -161,7 +161,7 @@ def test_standard_error_goes_to_the_log(
 
 
 def test_a_slow_tool_times_out_and_its_server_stays_connected(log: Path) -> None:
-    with McpServers(log=log, timeout=60, patience=0.5) as servers:
+    with McpServers(log=log, timeout=60, tool_timeout=0.5) as servers:
         servers.connect("own", program(str(SCRIPT)))
         result = servers.call("own__slow", {"seconds": 1_000})
         assert result == ToolResult("own did not respond within 0.5 seconds", is_error=True)

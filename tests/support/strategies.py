@@ -17,7 +17,7 @@ WORDS = (
 
 
 def text(words: int, seed: int = 0) -> str:
-    """Return text of about so many words, in lines, different for every seed."""
+    """Return text of about this many words, in lines, different for every seed."""
     out = []
     for place in range(words):
         word = WORDS[(place * 7 + seed * 13 + place // 5) % len(WORDS)]

@@ -25,9 +25,9 @@ RATIO_BOUNDS: Final = (0.5, 3.0)
 DENSITY_BOUNDS: Final = (0.2, 1.0)
 MIN_UNCERTAINTY: Final = 0.04
 LATIN_BYTES: Final = 0.05
-"""Up to so many non-Latin bytes per token, a request measures Latin text."""
+"""Up to this many non-Latin bytes per token, a request measures Latin text."""
 FOREIGN_BYTES: Final = 2.0
-"""From so many non-Latin bytes per token on, a request measures non-Latin text."""
+"""From this many non-Latin bytes per token on, a request measures non-Latin text."""
 LEAST_RATIO: Final = 0.85
 """The share of the lowest known ratio that the Latin text of a mixed request takes at least."""
 MAX_SHORTFALL: Final = 1 << 30

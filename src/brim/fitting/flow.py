@@ -41,7 +41,7 @@ MAX_OVERESTIMATE: Final = 0.5
 MIN_TOKENS_PER_BYTE: Final = 0.05
 """The fewest tokens that a byte of non-Latin text takes."""
 DENSITY_SPREAD: Final = 2.0
-"""The same share of non-Latin text is so many times larger: the measured one may be of another
+"""The same share of non-Latin text is this many times larger: the measured one may be of another
 script."""
 TRIM_MARGIN: Final = 0.06
 """By this share the messages that a trim keeps may be denser than the measured ones."""

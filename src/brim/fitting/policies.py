@@ -138,7 +138,7 @@ class RollingSettings:
     """The numbers of the policy `rolling`; tokens and steps."""
 
     max_age: int = 5
-    """Outputs of more than so many steps ago are masked first."""
+    """Outputs of more than this many steps ago are masked first."""
     max_output: int = 2_000
     """Larger outputs are clipped first."""
     small_output: int = 100

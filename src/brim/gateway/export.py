@@ -1,7 +1,7 @@
 """The log of finished requests as files for other programs: JSON lines or Parquet.
 
 Rows have names, sizes, durations and outcomes, never message content. A process writes its own
-files, so gateways can share a folder. Files whose name ends with `.part` are still written.
+files, so gateways can share a folder. A file whose name ends with `.part` is still being written.
 """
 
 from __future__ import annotations

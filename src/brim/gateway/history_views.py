@@ -156,7 +156,7 @@ def _explain_group(name: str) -> str | None:
 
 
 def _choose_step(length: float) -> float:
-    """Return the shortest step with at most so many points."""
+    """Return the shortest step with at most this many points."""
     return next((step for step in STEPS if length / step <= MAX_POINTS), STEPS[-1])
 
 

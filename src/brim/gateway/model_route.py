@@ -52,11 +52,11 @@ RATIO_DROP: Final = 1.06
 OFFSET_DROP: Final = 1.5
 """The same for the tokens that a server adds to each request."""
 LOWER_REPORTS: Final = 64
-"""A calibration falls only after so many reports in a row: it would rise again soon otherwise, and
-each change moves the trims and costs what was counted before."""
+"""A calibration falls only after this many consecutive reports: otherwise it would soon rise again,
+and each change moves the trims and discards the counts."""
 INITIAL_REPORTS: Final = 8
 REPORT_INTERVAL: Final = 16
-"""After the first reports, only one in so many is evaluated."""
+"""After the first reports, only one in this many is evaluated."""
 MAX_OVERHEAD: Final = 1_000
 """Tokens that a server may add to a prompt, as long as few reports show how many it does add."""
 OVERHEAD_REPORTS: Final = 3

@@ -28,7 +28,7 @@ SIGN_IN_SECONDS: Final = 600
 
 
 class SealedCookie:
-    """A cookie whose content only gateways with the same secret can read and make."""
+    """A cookie whose content only gateways with the same secret can read and create."""
 
     def __init__(self, name: str, key: Fernet, seconds: int, attributes: str) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class OperatorSessions:
         is_secure = parts.scheme == "https"
         prefix, flag = ("__Host-", "; Secure") if is_secure else ("", "")
         seed = secret.encode() or secrets.token_bytes(32)
-        # Other conditions for operators end all sessions.
+        # If the conditions for operators change, all sessions end.
         scope = repr((config.issuer, config.client_id, config.operators)).encode()
         self.cookie = SealedCookie(
             f"{prefix}brim-session",
@@ -76,7 +76,7 @@ class OperatorSessions:
             SESSION_SECONDS,
             f"Path=/; HttpOnly; SameSite=Strict{flag}",
         )
-        # `Lax`, because the provider leads back to the gateway from another site.
+        # `Lax`, because the provider redirects to the gateway from another site.
         self.sign_in = SealedCookie(
             f"{prefix}brim-sign-in",
             _derive_key(seed, b"sign-in" + scope),

@@ -2,7 +2,7 @@
 
     /brim/sign-in ─▶ the provider ─▶ /brim/sign-in/callback ─▶ a session cookie, and the dashboard
 
-Both ends of the way are fixed by the configuration; nothing in a request says where to go.
+Both addresses come from the configuration: nothing in a request chooses where to redirect.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SignInViews:
         return json_response(shown)
 
     async def begin(self, _: Request) -> Response:
-        """Lead to the provider, and keep what proves that the way back belongs to this browser."""
+        """Redirect to the provider, with a cookie that ties its response to this browser."""
         provider, sessions, address = self._parts
         kept = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
         digest = hashlib.sha256(kept["verifier"].encode()).digest()
@@ -113,14 +113,14 @@ class SignInViews:
         return json_response({"object": "brim.session", "operator": None}, headers=cleared)
 
     async def _identify(self, request: Request) -> str:
-        """Return the name of the operator who comes back from the provider."""
+        """Return the name of the operator whom the provider has identified."""
         provider, sessions, address = self._parts
         query = request.query_params
         kept = sessions.sign_in.read(headers.read_headers(request.headers.raw))
         if kept is None or not _equal(query.get("state", ""), kept["state"]):
             raise SignInFailedError("expired", "state missing or not of this browser")
         if query.get("iss", provider.config.issuer) != provider.config.issuer:
-            raise SignInFailedError("failed", "answer of another issuer")
+            raise SignInFailedError("failed", "response of another issuer")
         if "code" not in query:
             raise SignInFailedError("denied", printable_name(query.get("error", "no code")))
         try:

@@ -29,7 +29,7 @@ MAX_EVENT_BYTES: Final = 1 << 20
 MAX_OPENING_BYTES: Final = 1 << 16
 MAX_KEPT_BYTES: Final = 64 << 10
 """Bytes of a stream that are kept, to count the reply if no usage is reported; of a whole reply
-so many characters are counted."""
+this many characters are counted."""
 LAST_PIECES: Final = 4
 """The number of last pieces that are kept, to tell whether a stream is complete."""
 

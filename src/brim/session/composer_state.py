@@ -139,7 +139,7 @@ class ComposerState:
         return replace(self, measurement=None, snapshot=None, covered_trim=None)
 
     def set_profile(self, profile: ModelProfile, current: PlannerSnapshot | None) -> ComposerState:
-        """Use another profile; `current` is kept for the case that its model comes back."""
+        """Use another profile; `current` is kept in case its model is used again."""
         left, snapshot = dict(self.left), self.snapshot
         if profile.model != self.profile.model:
             if current is not None:
@@ -177,7 +177,7 @@ class ComposerState:
     # Requested trims
 
     def keep_undo(self, before: ComposerState, length: int) -> ComposerState:
-        """Remember the state before a requested trim of so many turns."""
+        """Remember the state before a requested trim of this many turns."""
         covered = tuple(sorted(before.covered))
         undo = CompactionUndo(length, before.compacted, before.summary, covered)
         return replace(self, undo=(*self.undo, undo))

@@ -258,12 +258,12 @@ class _ItemHider(CallHider):
             self._held = []
             return ()
         if self._is_holding:
-            return (*self._release(), *self._go_on(event))
+            return (*self._release(), *self._forward(event))
         released = self._release()
         self._numbers.add(number)
-        return (*released, *self._go_on(event))
+        return (*released, *self._forward(event))
 
-    def _go_on(self, event: Part) -> Sequence[Part]:
+    def _forward(self, event: Part) -> Sequence[Part]:
         """Return an event of an item with its new number; nothing if the item is hidden."""
         if self._is_holding:
             self._held.append(event)
@@ -301,7 +301,7 @@ class _AnthropicHider(_ItemHider):
             case "content_block_start":
                 return self._start_item(event, get_mapping(event, "content_block"))
             case "content_block_delta" | "content_block_stop":
-                return self._go_on(event)
+                return self._forward(event)
             case "message_delta":
                 delta = get_mapping(event, "delta")
                 if self._finish(delta.get("stop_reason")):
@@ -351,7 +351,7 @@ class _ResponsesHider(_ItemHider):
             return () if self.is_following else (event,)
         if kind == "response.output_item.added":
             return self._start_item(event, get_mapping(event, "item"))
-        return self._go_on(event) if self.number_key in event else (event,)
+        return self._forward(event) if self.number_key in event else (event,)
 
     def _end(self, event: Part, response: Part) -> Sequence[Part]:
         self._is_holding = False

@@ -283,7 +283,7 @@ class _AnthropicAccumulator(_Accumulator):
                 text, thought = (_text(block.get(key)) for key in ("text", "thinking"))
                 return _Delta(text, thought, block.get("type") not in ("text", "thinking"))
             case "content_block_delta":
-                return self._go_on(place, get_mapping(event, "delta"))
+                return self._add_piece(place, get_mapping(event, "delta"))
             case "message_delta":
                 self._message |= get_mapping(event, "delta")
                 self._add_usage(event)
@@ -297,7 +297,7 @@ class _AnthropicAccumulator(_Accumulator):
         usage = get_mapping(event, "usage")
         self._usage |= {key: value for key, value in usage.items() if value is not None}
 
-    def _go_on(self, place: int, delta: Part) -> _Delta:
+    def _add_piece(self, place: int, delta: Part) -> _Delta:
         block = self._blocks.setdefault(place, {})
         match delta:
             case {"type": "text_delta", "text": str(text)}:
@@ -394,7 +394,7 @@ class _ResponsesAccumulator(_Accumulator):
         self._items: dict[int, Part] = {}
         self._pieces: dict[int, dict[tuple[str, int], list[str]]] = {}
         """Text added to an item since its start, by event type and part index."""
-        self._has_spoken = False
+        self._has_text = False
 
     def add(self, event: Part) -> _Delta:
         kind, index = event.get("type"), event.get("output_index")
@@ -410,10 +410,10 @@ class _ResponsesAccumulator(_Accumulator):
             return _Delta(is_token=is_begun and item.get("type") not in ("message", "reasoning"))
         piece = event.get("delta")
         if isinstance(kind, str) and isinstance(piece, str) and piece:
-            return self._go_on(kind, place, event, piece)
+            return self._add_piece(kind, place, event, piece)
         return _NOTHING
 
-    def _go_on(self, kind: str, place: int, event: Part, piece: str) -> _Delta:
+    def _add_piece(self, kind: str, place: int, event: Part, piece: str) -> _Delta:
         if kind not in _DELTA_EVENTS:
             return _NOTHING
         number = event.get("summary_index", event.get("content_index"))
@@ -424,7 +424,7 @@ class _ResponsesAccumulator(_Accumulator):
             return _Delta(is_token=True)
         if "reasoning" in kind:
             return _Delta(thought=piece)
-        self._has_spoken = True
+        self._has_text = True
         return _Delta(piece)
 
     def _end(self, response: Part) -> _Delta:
@@ -433,7 +433,7 @@ class _ResponsesAccumulator(_Accumulator):
         if items:
             self._items = dict(enumerate(items))
             self._pieces = {}
-        if self._has_spoken or not self.is_whole:
+        if self._has_text or not self.is_whole:
             return _NOTHING
         return _Delta(join_item_text(items))
 

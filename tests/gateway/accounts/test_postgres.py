@@ -106,7 +106,7 @@ async def lock_counter(url: str, counter: str) -> AsyncIterator[Any]:
 
 
 async def wait_for_locks(connection: Any, requests: int) -> list[int]:
-    """Wait until so many server processes wait for a lock; return their ids."""
+    """Wait until this many server processes wait for a lock; return their ids."""
     while True:
         found = await connection.fetch("SELECT DISTINCT pid FROM pg_locks WHERE NOT granted")
         if len(found) >= requests:

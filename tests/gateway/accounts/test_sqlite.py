@@ -97,7 +97,7 @@ async def test_writes_of_one_loop_iteration_share_a_transaction(
     log = path.with_name(f"{path.name}-wal")
 
     async def grown(number: int) -> int:
-        """Return how much the write-ahead log grows by so many reservations."""
+        """Return how much the write-ahead log grows by this many reservations."""
         await store.sweep()
         before = log.stat().st_size
         names = [f"{number}-{index}" for index in range(number)]

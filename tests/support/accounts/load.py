@@ -43,7 +43,7 @@ class LoadSettings:
     at_once: int = 1
     lease: float = 60.0
     lives: float | None = None
-    """Each process is killed after at most so many seconds."""
+    """Each process is killed after at most this many seconds."""
     waits: bool = False
     """Whether to retry while the store is unavailable."""
     seed: int = 0

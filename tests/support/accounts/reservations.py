@@ -28,7 +28,7 @@ OVER: Final = -1.0
 
 
 def make_charge(cost: int, tokens: int = 0) -> Charge:
-    """A charge of so many micro-dollars and tokens, most of them input."""
+    """A charge of this many micro-dollars and tokens, most of them input."""
     return Charge(Usage(input=tokens - tokens // 4, output=tokens // 4), cost)
 
 

@@ -112,7 +112,7 @@ def read_cap_usage(at: str = "") -> dict[str, tuple[int, int]]:
 
 
 def dollars(micro: int, period: str = "total") -> str:
-    """A cap of so many micro-dollars."""
+    """A cap of this many micro-dollars."""
     return f"{Decimal(micro) / 1_000_000:f}/{period}"
 
 

@@ -18,7 +18,7 @@ from tests.support.services.machines import PATIENCE, Replica
 REPLY: Final = 400
 """Output limit in tokens."""
 ENOUGH: Final = 3
-"""A client stops after so many rejections."""
+"""A client stops after this many rejections."""
 
 End = Literal["running", "whole", "refused", "broken"]
 

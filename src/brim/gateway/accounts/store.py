@@ -164,7 +164,7 @@ class AccountStore(Protocol):
     async def counters(self, ago: float = 0.0) -> list[CapCounter]:
         """Return the counters of the current periods, ordered by name; not those of end users.
 
-        With `ago`, return those of the periods so many seconds before.
+        With `ago`, return those of the periods this many seconds before.
         """
 
     async def rate_counts(self, scope: str) -> RateCounts:

@@ -52,7 +52,7 @@ class McpServer:
     _: KW_ONLY
     log: Path | None
     timeout: float
-    patience: float
+    tool_timeout: float
     error: str | None = "it is not connected yet"
     """Why it is not connected; None if it is."""
     known_tools: tuple[Tool, ...] = ()
@@ -62,7 +62,7 @@ class McpServer:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _is_leaving: bool = False
     _is_stale: bool = False
-    _is_garbled: bool = False
+    _has_other_output: bool = False
     """Whether it printed something other than messages of the protocol."""
     _status: int = 200
     """Status of the last HTTP response."""
@@ -79,12 +79,12 @@ class McpServer:
     async def open(self) -> None:
         """Start the task that owns the connection, and wait until it is open."""
         ready: asyncio.Future[BrimError | None] = asyncio.get_running_loop().create_future()
-        self._owner = asyncio.create_task(self._own(ready))
+        self._owner = asyncio.create_task(self._run(ready))
         stopped = "it was stopped before it was connected"
         try:
             await asyncio.wait([ready], timeout=self.timeout)
-            problem = ready.result() if ready.done() else self._named(*self._explain_silence())
-            stopped = self._unnamed(problem) if problem else stopped
+            problem = ready.result() if ready.done() else self._name_error(*self._explain_silence())
+            stopped = self._remove_name(problem) if problem else stopped
             if problem is not None:
                 raise problem
         finally:
@@ -110,49 +110,49 @@ class McpServer:
             )
         try:
             answer = await self._client.call_tool(
-                name, dict(arguments), read_timeout_seconds=self.patience
+                name, dict(arguments), read_timeout_seconds=self.tool_timeout
             )
         except MCPError as error:
             return ToolResult(self._call_error(error), is_error=True)
         except Exception as error:  # a response that the library cannot parse
-            return ToolResult(f"{name} of {self.name}: {self._plain(error)}", is_error=True)
+            return ToolResult(f"{name} of {self.name}: {self._redact(error)}", is_error=True)
         return result_of(answer)
 
     def _call_error(self, error: Any) -> str:
         """Describe why a call has no result; a closed connection is not used again."""
         if error.code == _TIMED_OUT:
-            return f"{self.name} did not respond within {self.patience:g} seconds"
+            return f"{self.name} did not respond within {self.tool_timeout:g} seconds"
         is_session_lost = error.code == _INVALID and self._status == 404
         if error.code == _CLOSED or is_session_lost:
             self.error = f"it ended or closed the connection{self._hint()}"
             self._is_leaving, self._client = True, None
             self._wake.set()
             return f"the MCP server {self.name} was disconnected: {self.error}"
-        return f"{self.name} returned an error: {self._plain(error)}"
+        return f"{self.name} returned an error: {self._redact(error)}"
 
     # The task that owns the connection
 
-    async def _own(self, ready: asyncio.Future[BrimError | None]) -> None:
+    async def _run(self, ready: asyncio.Future[BrimError | None]) -> None:
         problem: BrimError | None = None
         try:
             async with self._connect() as client:
                 self.known_tools = await self._list_tools(client)
                 self._client, self.error = client, None
                 ready.set_result(None)
-                await self._attend(client)
+                await self._keep_open(client)
         except Exception as error:  # anything that the library raises because of the server
             cause = _cause(error)
             if not isinstance(cause, BrimError):
-                cause = self._named(*self._explain(cause))
+                cause = self._name_error(*self._explain(cause))
             problem = cause
         finally:
             self._client = None
             if self.error is None:
-                self.error = "it was closed" if problem is None else self._unnamed(problem)
+                self.error = "it was closed" if problem is None else self._remove_name(problem)
             if not ready.done():
                 ready.set_result(problem or ProviderError(f"{self.name} ended"))
 
-    async def _attend(self, client: Client) -> None:
+    async def _keep_open(self, client: Client) -> None:
         """Keep the connection until it is closed; list the tools again when they change."""
         listener = asyncio.create_task(self._listen(client))
         try:
@@ -176,13 +176,13 @@ class McpServer:
                 async for _ in changes:
                     self._note_change()
 
-    async def _notice(self, message: object) -> None:
+    async def _handle_message(self, message: object) -> None:
         from mcp.types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
             self._note_change()
         elif isinstance(message, Exception):
-            self._is_garbled = True
+            self._has_other_output = True
 
     def _note_change(self) -> None:
         self._is_stale = True
@@ -216,12 +216,12 @@ class McpServer:
             )
             with self._open_log() as log:
                 transport = stdio_client(program, errlog=log)
-                async with Client(transport, message_handler=self._notice) as client:
+                async with Client(transport, message_handler=self._handle_message) as client:
                     yield client
             return
         async with self._http() as http:
             transport = streamable_http_client(config.url or "", http_client=http)
-            async with Client(transport, message_handler=self._notice) as client:
+            async with Client(transport, message_handler=self._handle_message) as client:
                 yield client
 
     def _open_log(self) -> TextIO:
@@ -247,7 +247,7 @@ class McpServer:
         return httpx2.AsyncClient(
             headers=dict(self.config.headers),
             # The protocol limits the time of tools; this only detects dead connections.
-            timeout=httpx2.Timeout(self.timeout, read=self.patience + self.timeout),
+            timeout=httpx2.Timeout(self.timeout, read=self.tool_timeout + self.timeout),
             proxy=httpx2.Proxy(proxy.url, headers=dict(proxy.headers)) if proxy else None,
             verify=create_ssl_context(),
             trust_env=False,
@@ -256,7 +256,7 @@ class McpServer:
 
     # Errors
 
-    def _named(self, kind: type[BrimError], text: str) -> BrimError:
+    def _name_error(self, kind: type[BrimError], text: str) -> BrimError:
         problem = kind(f"{self.name}: {text}")
         if isinstance(problem, ProviderError) and self._status >= 400:
             problem.status = self._status
@@ -272,7 +272,7 @@ class McpServer:
                 hint = "; its arguments belong in `args`" if " " in config.command else ""
                 return InputError, f"command not found: {config.command}{hint}"
             case OSError() | ValueError() if config.command:
-                return InputError, f"{config.command} cannot be started: {self._plain(cause)}"
+                return InputError, f"{config.command} cannot be started: {self._redact(cause)}"
             case httpx2.TransportError():
                 return ConnectionFailedError, f"{place} cannot be reached"
             case MCPError() if config.url and self._status in (401, 403):
@@ -281,23 +281,23 @@ class McpServer:
             case MCPError() if config.url and self._status >= 400:
                 advice = "Check that the URL is that of an MCP server."
                 return ProviderError, f"{place} responded with status {self._status}. {advice}"
-            case MCPError() if cause.code == _CLOSED and not self._is_garbled:
+            case MCPError() if cause.code == _CLOSED and not self._has_other_output:
                 return ConnectionFailedError, f"{place} ended immediately{self._hint()}"
-            case _ if self._is_garbled:
+            case _ if self._has_other_output:
                 return self._explain_silence()
             case _:
-                reason = self._plain(cause)
+                reason = self._redact(cause)
                 return ProviderError, f"{place} does not seem to be an MCP server: {reason}"
 
     def _explain_silence(self) -> tuple[type[BrimError], str]:
         place = self._place()
-        if self._is_garbled:
+        if self._has_other_output:
             advice = "Check that it is an MCP server."
             return ProviderError, f"{place} prints something other than MCP messages. {advice}"
         text = f"{place} timed out after {self.timeout:g} seconds{self._hint()}"
         return ProviderTimeoutError, text
 
-    def _unnamed(self, problem: BrimError) -> str:
+    def _remove_name(self, problem: BrimError) -> str:
         """Return the message without the server's name."""
         return str(problem).removeprefix(f"{self.name}: ")
 
@@ -308,7 +308,7 @@ class McpServer:
     def _hint(self) -> str:
         return f"; see {self.log}" if self.log and self.config.command else ""
 
-    def _plain(self, error: BaseException) -> str:
+    def _redact(self, error: BaseException) -> str:
         """Return one line of a server's message, without the configured secrets."""
         text = " ".join((str(error) or type(error).__name__).split())[:300]
         for secret in (*self.config.env.values(), *self.config.headers.values()):

@@ -40,14 +40,14 @@ class McpServers:
         *,
         log: Path | None = None,
         timeout: float = CONNECT_TIMEOUT,
-        patience: float = TOOL_TIMEOUT,
+        tool_timeout: float = TOOL_TIMEOUT,
     ) -> None:
         """Append the servers' standard error to `log`; without it, it is discarded.
 
-        A server has `timeout` seconds to connect, and a tool `patience` seconds to finish.
+        A server has `timeout` seconds to connect, and a tool `tool_timeout` seconds to finish.
         """
         self._log = log
-        self._create = partial(McpServer, log=log, timeout=timeout, patience=patience)
+        self._create = partial(McpServer, log=log, timeout=timeout, tool_timeout=tool_timeout)
         self._servers: dict[str, McpServer] = {}
         self._lock = Lock()
         self._portal: Portal | None = None

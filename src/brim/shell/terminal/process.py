@@ -269,7 +269,7 @@ def read_available(descriptor: int) -> bytes:
 
 
 def read_chunk(descriptor: int) -> bytes:
-    """Read repeatedly, because a terminal returns only little at a time."""
+    """Read repeatedly, because a terminal returns little at a time."""
     parts = [read_available(descriptor)]
     size = len(parts[0])
     while parts[-1] and size < CHUNK:
