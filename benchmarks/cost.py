@@ -69,12 +69,12 @@ def table(setting: Setting, replays: Sequence[Replay], pool: Pool) -> report.Tab
         row["target"] = f"Anthropic ≤ {target:.2f}" if target else None
         rows.append(row)
     count = totals["sliding"].requests
-    refused = sum(session.refused for session in replays)
+    rejected = sum(session.refused for session in replays)
     return report.Table(
         f"Cost: {setting.name} ({len(replays)} conversations, {count:,} requests)",
         rows if count else [],
         dict.fromkeys(cache.RULES, ".3f") | {"trims per 100": ".0f"},
-        [f"{refused} requests omitted: under some policy they do not fit"] if refused else [],
+        [f"{rejected} requests omitted: under some policy they do not fit"] if rejected else [],
     )
 
 

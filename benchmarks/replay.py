@@ -94,7 +94,7 @@ class Replay:
     """The length of the history at each request that fits under every policy."""
     first: int
     """Number of requests before the history exceeds the budget."""
-    refused: int
+    rejected: int
     """Requests omitted because they do not fit under some policy."""
     sent: dict[str, list[tuple[int, ...]]]
     """The messages sent at each point, by policy."""

@@ -259,8 +259,8 @@ def test_addresses_of_fsspec_are_read_and_written(kind: str, tmp_path: Path) -> 
     assert len(read(tmp_path / "all.jsonl")) >= len(EXPECTED)
     for remote in ("-o", "--plan"):
         options = {"-o": tmp_path / "a.jsonl", remote: f"memory://out/a{kind}"}
-        refused = brim_command("fit", given, *WINDOW, "--resume", *chain(*options.items()))
-        assert "--resume needs" in refused.stderr
+        rejected = brim_command("fit", given, *WINDOW, "--resume", *chain(*options.items()))
+        assert "--resume needs" in rejected.stderr
 
 
 def test_plans_and_reports_are_written_to_addresses(tmp_path: Path) -> None:
@@ -285,8 +285,8 @@ def test_one_conversation_and_its_plan_are_written_to_addresses(tmp_path: Path) 
     assert result.exit_code == 0, result.output
     assert len(json.loads(memory.cat("/one/chat.json"))) < len(make_chat(1))
     assert json.loads(memory.cat("/one/plan.json"))["fits"]
-    refused = brim_command("fit", given, *WINDOW, "-o", "nosuch://one/chat.json")
-    assert refused.stderr.startswith("brim: nosuch://one/chat.json: ")
+    rejected = brim_command("fit", given, *WINDOW, "-o", "nosuch://one/chat.json")
+    assert rejected.stderr.startswith("brim: nosuch://one/chat.json: ")
 
 
 @pytest.mark.parametrize("address", ["nosuch://a/rows.jsonl", "memory://nosuch/rows.jsonl"])

@@ -285,7 +285,7 @@ def test_reported_usage_corrects_counts_by_texts() -> None:
 # Any sequence of errors
 
 
-refusals = st.builds(
+rejections = st.builds(
     Overflow,
     st.none() | st.integers(1, 20_000),
     st.none() | st.integers(1, 20_000),
@@ -294,7 +294,7 @@ refusals = st.builds(
     st.booleans(),
 )
 happenings = st.lists(
-    st.tuples(st.integers(0, 100), refusals | st.integers(0, 30_000)), max_size=12
+    st.tuples(st.integers(0, 100), rejections | st.integers(0, 30_000)), max_size=12
 )
 
 

@@ -113,9 +113,9 @@ def test_client_libraries_do_not_retry_a_reached_cap() -> None:
     secret = create_secret("anna", dollars(COST - 1, "month"))
     with gateway_with_upstream() as (gateway, provider):
         with openai_with(gateway, secret, retries=3) as client:
-            with pytest.raises(openai.RateLimitError) as refused:
+            with pytest.raises(openai.RateLimitError) as rejected:
                 client.chat.completions.create(model=MODEL, messages=HELLO)
-            assert (refused.value.code, refused.value.type) == ("insufficient_quota",) * 2
+            assert (rejected.value.code, rejected.value.type) == ("insufficient_quota",) * 2
             with pytest.raises(openai.RateLimitError):
                 client.responses.create(model=MODEL, input="hi")
         with anthropic_with(gateway, secret, retries=3) as other:
@@ -134,11 +134,11 @@ def test_a_cap_filled_by_running_requests_allows_a_retry() -> None:
     ):
         first = pool.submit(say_hi, gateway, secret, stream=True)
         wait_until(lambda: provider.requests)
-        refused = say_hi(gateway, secret)
-        assert refused.status_code == 429
-        assert refused.headers["retry-after"] == "1"
-        assert "x-should-retry" not in refused.headers
-        assert "has no room right now" in refused.json()["error"]["message"]
+        rejected = say_hi(gateway, secret)
+        assert rejected.status_code == 429
+        assert rejected.headers["retry-after"] == "1"
+        assert "x-should-retry" not in rejected.headers
+        assert "has no room right now" in rejected.json()["error"]["message"]
         goes_on.set()
         assert first.result().status_code == 200
         with openai_with(gateway, secret, retries=2) as client:  # which retry by themselves
@@ -159,12 +159,12 @@ def test_sixty_concurrent_requests_do_not_exceed_a_cap() -> None:
         create_secret("anna", dollars(10 * MAX_COST + MAX_COST // 2)),
         threading.Event(),
     )
-    refused = threading.Semaphore(0)
+    rejected = threading.Semaphore(0)
 
     def asks(gateway: Running) -> int:
         status = say_hi(gateway, secret, stream=True).status_code
         if status == 429:
-            refused.release()
+            rejected.release()
         return status
 
     with (
@@ -173,7 +173,7 @@ def test_sixty_concurrent_requests_do_not_exceed_a_cap() -> None:
     ):
         asking = [pool.submit(asks, gateway) for _ in range(60)]
         for _ in range(50):
-            refused.acquire()
+            rejected.acquire()
         assert read_cap_usage() == {"key dollars": (0, 10 * MAX_COST)}
         goes_on.set()
         assert sorted(each.result() for each in asking) == [200] * 10 + [429] * 50
@@ -196,9 +196,9 @@ def test_all_caps_that_apply_count(tight: str, whose: str) -> None:
     set_caps(ALL, caps["all"])
     with gateway_with_upstream() as (gateway, _):
         assert say_hi(gateway, secret).status_code == 200
-        refused = say_hi(gateway, secret)
-        assert refused.status_code == 429
-        assert f"The $0.001016/day cap of {whose} is reached" in refused.json()["error"]["message"]
+        rejected = say_hi(gateway, secret)
+        assert rejected.status_code == 429
+        assert f"The $0.001016/day cap of {whose} is reached" in rejected.json()["error"]["message"]
     spent = {"key dollars": (COST, 0), "project dollars": (COST, 0), "all dollars": (COST, 0)}
     assert read_cap_usage() == spent
 
@@ -227,8 +227,8 @@ def test_a_capped_key_cannot_use_passthrough_paths() -> None:
             make_priced_config(provider.url), passthrough_paths=("/v1/moderations",)
         )
         with run_gateway(config) as gateway:
-            refused = post(gateway.url, "/v1/moderations", {"model": "m"}, bearer_headers(secret))
-    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "uncounted_path")
+            rejected = post(gateway.url, "/v1/moderations", {"model": "m"}, bearer_headers(secret))
+    assert (rejected.status_code, rejected.json()["error"]["code"]) == (403, "uncounted_path")
 
 
 @pytest.mark.parametrize("room", [2 * MAX_COST, 2 * MAX_COST - 1])

@@ -141,11 +141,11 @@ def test_headers_of_an_error_do_not_leak_into_the_next_response(
     nonsense = request("Content-Length: 8", "Expect: 100-continue", body=b"nonsense")
     stays = nonsense.replace(b"Connection: close\r\n", b"")
     answer = exchange(served, stays + request(to="GET /healthz", body=b""))
-    _, goes_on, refused, healthy = answer.split(b"HTTP/1.1 ")
+    _, goes_on, rejected, healthy = answer.split(b"HTTP/1.1 ")
     assert goes_on == b"100 Continue\r\n\r\n"
-    assert refused.startswith(b"400 ")
-    assert refused.count(b"\r\ncontent-type: ") == 1
-    assert refused.count(b"\r\nbrim-request-id: ") == 1
+    assert rejected.startswith(b"400 ")
+    assert rejected.count(b"\r\ncontent-type: ") == 1
+    assert rejected.count(b"\r\nbrim-request-id: ") == 1
     assert healthy.startswith(b"200 ")
     assert healthy.count(b"\r\ncontent-type: ") == 1
     assert b"brim-request-id" not in healthy
@@ -207,16 +207,16 @@ def test_requests_from_web_pages_are_rejected(served: Running, to: str) -> None:
 @pytest.mark.parametrize("to", ASKED_ABOUT)
 def test_dns_rebinding_is_rejected(served: Running, to: str) -> None:
     hosts = {"evil.example:8484": True, "[::1]:8484": False, "LocalHost": False}
-    for host, refused in hosts.items():
+    for host, rejected in hosts.items():
         raw = request(to=to, body=b"").replace(b"localhost", host.encode())
-        assert (status(exchange(served, raw)) == 403) is refused
+        assert (status(exchange(served, raw)) == 403) is rejected
 
 
 @pytest.mark.parametrize("to", ASKED_ABOUT)
 def test_requests_from_other_sites_are_rejected(served: Running, to: str) -> None:
-    for site, refused in {"cross-site": True, "same-site": True, "same-origin": False}.items():
+    for site, rejected in {"cross-site": True, "same-site": True, "same-origin": False}.items():
         answer = exchange(served, request(f"Sec-Fetch-Site: {site}", to=to, body=b""))
-        assert (status(answer) == 403) is refused
+        assert (status(answer) == 403) is rejected
 
 
 @pytest.mark.parametrize(

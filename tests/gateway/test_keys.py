@@ -196,8 +196,8 @@ def test_an_operator_key_opens_operator_paths_only(
     operator = create_secret("olga", is_operator=True)
     for path in OPERATORS:
         assert httpx.get(keyed.url + path).status_code == 401
-        refused = httpx.get(keyed.url + path, headers=bearer_headers(anna))
-        assert (refused.status_code, refused.json()["error"]["code"]) == (
+        rejected = httpx.get(keyed.url + path, headers=bearer_headers(anna))
+        assert (rejected.status_code, rejected.json()["error"]["code"]) == (
             403,
             "operator_key_required",
         )
@@ -400,10 +400,10 @@ def test_other_machines_are_admitted_only_with_keys(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(store_file().parent))
     command = ["serve", "--upstream", provider.url, "--host", "0.0.0.0", "--port", "0"]
-    refused = CliRunner().invoke(main, command)
-    assert refused.exit_code == 2
-    assert "0.0.0.0 is reachable from other machines" in refused.stderr
-    assert "brim keys add" in refused.stderr
+    rejected = CliRunner().invoke(main, command)
+    assert rejected.exit_code == 2
+    assert "0.0.0.0 is reachable from other machines" in rejected.stderr
+    assert "brim keys add" in rejected.stderr
     settings = config_of(provider.url).gateway
     environment = {"BRIM_STATE": str(store_file().parent)}
     assert not asyncio.run(requires_keys(settings, environment))
@@ -462,9 +462,9 @@ def test_an_expired_key_is_rejected_also_while_it_is_cached(
     with gateway_with_upstream() as (gateway, provider):
         assert say_hi(gateway, secret).status_code == 200
         monkeypatch.setattr(time, "time", lambda: end)
-        refused = say_hi(gateway, secret)
-        assert refused.status_code == 401
-        assert "expired at 20" in refused.json()["error"]["message"]
+        rejected = say_hi(gateway, secret)
+        assert rejected.status_code == 401
+        assert "expired at 20" in rejected.json()["error"]["message"]
         assert len(provider.requests) == 1
 
 
@@ -483,8 +483,8 @@ def test_a_key_can_be_limited_to_some_models(path: str) -> None:
             (["claude-x"], 403),
         ):
             assert say_hi(gateway, secret, path, model=model).status_code == status, model
-        refused = say_hi(gateway, secret, path, model="gpt-4o").json()["error"]["message"]
-        assert "cannot use the model 'gpt-4o'. It can use gpt-4o-mini, claude-*." in refused
+        rejected = say_hi(gateway, secret, path, model="gpt-4o").json()["error"]["message"]
+        assert "cannot use the model 'gpt-4o'. It can use gpt-4o-mini, claude-*." in rejected
         assert len(provider.requests) == 2
 
 

@@ -136,13 +136,13 @@ def test_a_request_over_the_limit_is_told_to_retry(path: str) -> None:
         run_bounded(provider, max_requests=1) as server,
     ):
         with begin_stream(server, path, goes_on) as running_one:
-            refused = ask(server, path, "hi")
+            rejected = ask(server, path, "hi")
         assert get_record(server, running_one)["end"] == "completed"
-        assert refused.status_code == 503
+        assert rejected.status_code == 503
         expected = {MESSAGES: "overloaded_error"}.get(path, "too_many_requests_at_once")
-        assert code_of(path, refused) == expected
-        assert refused.headers["retry-after"] == "1"
-        assert "gateway.max_requests" in refused.text
+        assert code_of(path, rejected) == expected
+        assert rejected.headers["retry-after"] == "1"
+        assert "gateway.max_requests" in rejected.text
         assert len(provider.requests) == 1
 
 
@@ -220,8 +220,8 @@ def test_compressed_bodies_are_accepted_up_to_the_limit_of_their_content() -> No
             assert post_compressed(server, encoding, compress(raw)).status_code == 200
             assert provider.requests[-1].raw == raw
             for invalid in (raw, compress(raw)[:-9]):
-                refused = post_compressed(server, encoding, invalid)
-                assert code_of(CHAT, refused) in ("invalid_request", "invalid_json")
+                rejected = post_compressed(server, encoding, invalid)
+                assert code_of(CHAT, rejected) in ("invalid_request", "invalid_json")
             assert post_compressed(server, encoding, compress(large)).status_code == 413
         unknown = post_compressed(server, "br", raw)
         assert (unknown.status_code, code_of(CHAT, unknown)) == (415, "unsupported_encoding")

@@ -115,9 +115,9 @@ def test_keys_with_caps_can_send_only_fields_whose_cost_is_bounded(path: str) ->
     rejected = {name: {} for name in unlisted} | UNBOUNDED[path]
     with gateway_with_upstream() as (gateway, provider):
         for name, value in rejected.items():
-            refused = say_hi(gateway, capped, path, **{name: value})
-            error = refused.json()["error"]
-            assert (refused.status_code, error.get("param", name)) == (403, name), name
+            response = say_hi(gateway, capped, path, **{name: value})
+            error = response.json()["error"]
+            assert (response.status_code, error.get("param", name)) == (403, name), name
             assert "This key has caps" in error["message"]
         assert not provider.requests
         for secret, fields in ((capped, BOUNDED[path]), (free, rejected)):
@@ -131,9 +131,9 @@ def test_tools_that_an_upstream_charges_for_need_a_key_without_caps(
 ) -> None:
     capped, free = create_secret("anna", "5/day"), create_secret("bob")
     with gateway_with_upstream() as (gateway, provider):
-        refused = say_hi(gateway, capped, path, **more)
-        assert refused.status_code == 403
-        assert "This key has caps" in refused.json()["error"]["message"]
+        response = say_hi(gateway, capped, path, **more)
+        assert response.status_code == 403
+        assert "This key has caps" in response.json()["error"]["message"]
         assert not provider.requests
         assert say_hi(gateway, free, path, **more).status_code == 200
         assert len(provider.requests) == 1
@@ -194,8 +194,8 @@ def test_an_unbounded_request_is_rejected_before_the_upstream_is_contacted(
 ) -> None:
     secret = create_secret("anna", "5/day")
     with run_gateway(make_priced_config("http://127.0.0.1:9/v1", price=None)) as gateway:
-        refused = say_hi(gateway, secret, **more)
-    assert (refused.status_code, refused.json()["error"]["code"]) == expected
+        response = say_hi(gateway, secret, **more)
+    assert (response.status_code, response.json()["error"]["code"]) == expected
 
 
 def test_a_cap_in_tokens_allows_expensive_tiers() -> None:

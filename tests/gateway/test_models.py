@@ -133,10 +133,10 @@ def test_a_body_without_a_model() -> None:
         with run_gateway(config_of(provider.url)) as gateway:
             assert read_spoken(post(gateway.url, CHAT, body)) == "ok"
         with run_gateway(config_of(provider.url, other.url)) as gateway:
-            refused = post(gateway.url, CHAT, body)
+            rejected = post(gateway.url, CHAT, body)
         assert provider.requests[0].body == body
-    assert refused.status_code == 404
-    assert "has no `model`" in refused.json()["error"]["message"]
+    assert rejected.status_code == 404
+    assert "has no `model`" in rejected.json()["error"]["message"]
 
 
 MIXED_UP: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
@@ -220,9 +220,9 @@ def test_an_invalid_model_name_is_rejected(path: str) -> None:
     with ScriptedServer("ok") as provider, run_gateway(config_of(provider.url)) as gateway:
         body = body_of(path, HELLO)
         assert read_spoken(post(gateway.url, path, body | {"model": "m" * 256})) == "ok"
-        refused = post(gateway.url, path, body | {"model": "m" * 257})
-        assert refused.status_code == 400
-        assert "`model` is too long" in refused.json()["error"]["message"]
+        rejected = post(gateway.url, path, body | {"model": "m" * 257})
+        assert rejected.status_code == 400
+        assert "`model` is too long" in rejected.json()["error"]["message"]
         at = next((at for at, form in COUNTS.items() if form == path), None)
         if at is not None:
             assert post(gateway.url, at, body | {"model": "m" * 257}).status_code == 400

@@ -89,8 +89,8 @@ def test_all_requested_choices_are_reserved(more: dict[str, Any]) -> None:
 def test_an_invalid_output_limit_is_rejected_for_capped_keys(bound: dict[str, Any]) -> None:
     capped, free = create_secret("anna", "5/day"), create_secret("bob")
     with gateway_with_upstream() as (gateway, provider):
-        refused = say_hi(gateway, capped, **bound)
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, *bound)
+        rejected = say_hi(gateway, capped, **bound)
+        assert (rejected.status_code, rejected.json()["error"]["param"]) == (400, *bound)
         assert not provider.requests
         say_hi(gateway, free, **bound)
         assert len(provider.requests) == 1

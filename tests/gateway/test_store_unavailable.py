@@ -131,9 +131,9 @@ def test_nothing_is_sent_while_the_store_is_unavailable(
         assert is_ready(gateway)
         service.stop()
         for shown in (secret, "brim-unknown"):
-            refused = say_hi(gateway, shown, RESPONSES)
-            assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
-            assert refused.json()["error"]["code"] == "account_store_unavailable"
+            rejected = say_hi(gateway, shown, RESPONSES)
+            assert (rejected.status_code, rejected.headers["retry-after"]) == (503, "2")
+            assert rejected.json()["error"]["code"] == "account_store_unavailable"
         with openai_with(gateway, secret) as client, pytest.raises(openai.InternalServerError):
             client.chat.completions.create(model=MODEL, messages=HELLO)
         with anthropic_with(gateway, secret) as other, pytest.raises(anthropic.APIStatusError):

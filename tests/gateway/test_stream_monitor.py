@@ -239,10 +239,10 @@ NOTHING_YET = [
 @pytest.mark.parametrize("raw", NOTHING_YET)
 def test_events_without_content_are_held_back(raw: bytes) -> None:
     assert not open_stream([raw]).is_over
-    refused = open_stream([raw, stream(REFUSED)])
-    assert refused.is_over
-    assert refused.overflow is not None
-    assert refused.held == raw + stream(REFUSED)
+    rejected = open_stream([raw, stream(REFUSED)])
+    assert rejected.is_over
+    assert rejected.overflow is not None
+    assert rejected.held == raw + stream(REFUSED)
 
 
 @pytest.mark.parametrize(

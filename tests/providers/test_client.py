@@ -192,7 +192,7 @@ class Limited:
     def __init__(self, limit: int, refusal: Callable[[int, int], web.Response]) -> None:
         self.limit = limit
         self.refusal = refusal
-        self.refused: list[int] = []
+        self.rejected: list[int] = []
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET" or not request.path.endswith("/chat/completions"):
@@ -200,7 +200,7 @@ class Limited:
         body = await request.json()
         tokens = sum(len(message["content"] or "") // 4 + 5 for message in body["messages"])
         if tokens > self.limit:
-            self.refused.append(tokens)
+            self.rejected.append(tokens)
             return self.refusal(self.limit, tokens)
         return web.json_response(make_reply(tokens))
 
@@ -268,11 +268,11 @@ def test_a_request_is_sent_again_after_a_context_length_error(
                     assert [event async for event in stream]
             else:
                 assert (await send_once(server, calibrations, chat)).text == "Yes."
-            assert len(limited.refused) == 1
+            assert len(limited.rejected) == 1
             assert chat.history[-1]["content"] == "Yes."
             chat.user("And on.")
             await send_once(server, calibrations, chat)
-            assert len(limited.refused) == 1
+            assert len(limited.rejected) == 1
 
     run(scenario())
 
@@ -290,8 +290,8 @@ def test_a_second_context_length_error_has_advice_and_the_next_request_is_smalle
             for _ in range(3):
                 with pytest.raises(brim.ContextLengthError, match="set the session's window"):
                     await send_once(server, calibrations, chat)
-            assert limited.refused == sorted(limited.refused, reverse=True)
-            assert len(set(limited.refused)) == 6
+            assert limited.rejected == sorted(limited.rejected, reverse=True)
+            assert len(set(limited.rejected)) == 6
             assert chat.history[-1] == {"role": "user", "content": "Go on."}
 
     run(scenario())

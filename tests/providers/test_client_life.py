@@ -235,10 +235,10 @@ def test_an_impossible_limit_in_a_context_length_error_is_not_recorded(
     calibrations: CalibrationStore,
 ) -> None:
     error = {"message": "maximum context length is 1 tokens", "code": "context_length_exceeded"}
-    refusals = iter([web.json_response({"error": error}, status=400)])
+    rejections = iter([web.json_response({"error": error}, status=400)])
 
     async def chat(request: web.Request) -> web.StreamResponse:
-        return next(refusals, None) or make_reply(size(await request.json()))
+        return next(rejections, None) or make_reply(size(await request.json()))
 
     async def scenario() -> None:
         async with (

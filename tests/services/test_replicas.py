@@ -134,7 +134,7 @@ def _settings(store: str, models: str) -> dict[str, str]:
 async def test_killing_a_gateway_affects_neither_other_clients_nor_caps(team: Team) -> None:
     one, two = team.gateways
     async with Load(team.address, team.gateways, team.secrets) as load:
-        await load.until(lambda: len(load.ended("whole")) >= 10)
+        await load.until(lambda: len(load.ended("complete")) >= 10)
         await team.until_busy(one)
         caught = {each.name for each in load.ended("running")}
         one.kill()
@@ -145,9 +145,9 @@ async def test_killing_a_gateway_affects_neither_other_clients_nor_caps(team: Te
     assert {each.is_streamed for each in broken} == {True, False}
     assert {each.name for each in broken} <= caught
     assert {each.replica for each in broken} == {one.name}
-    assert load.ended("whole", two.name)
-    assert load.ended("refused")
-    assert {each.key for each in load.ended("refused")} == {"tight"}
+    assert load.ended("complete", two.name)
+    assert load.ended("rejected")
+    assert {each.key for each in load.ended("rejected")} == {"tight"}
 
     bill, rows = await team.bill(), await team.rows_at_rest()
     assert largest(Counter(name for name, _ in bill)) == 1, "sent twice"
@@ -155,7 +155,7 @@ async def test_killing_a_gateway_affects_neither_other_clients_nor_caps(team: Te
     true, recorded = dict(bill), {row.model: row for row in rows}
     assert true.keys() <= recorded.keys()
     for name, row in recorded.items():
-        if name in {each.name for each in load.ended("whole")}:
+        if name in {each.name for each in load.ended("complete")}:
             assert (row.state, row.charge.micro_dollars) == ("settled", true[name])
         elif name in true:
             assert (row.state, name in caught) == ("presumed", True)
@@ -174,7 +174,7 @@ async def test_stopping_a_gateway_loses_no_request(team: Team) -> None:
         for each in team.gateways:
             await stop_replica(each, team)
             await started_again(each, load)
-    assert {each.end for each in load.requests} == {"whole"}
+    assert {each.end for each in load.requests} == {"complete"}
     bill, rows = await team.bill(), await team.rows_at_rest()
     assert sorted(bill) == sorted((row.model, row.charge.micro_dollars) for row in rows)
     assert sorted(name for name, _ in bill) == sorted(each.name for each in load.requests)
@@ -191,8 +191,8 @@ async def started_again(gateway: Replica, load: Load) -> None:
     """Start it, and wait until the load balancer uses it."""
     gateway.start()
     await asyncio.to_thread(gateway.wait_until_ready)
-    before = len(load.ended("whole", gateway.name))
-    await load.until(lambda: len(load.ended("whole", gateway.name)) > before)
+    before = len(load.ended("complete", gateway.name))
+    await load.until(lambda: len(load.ended("complete", gateway.name)) > before)
 
 
 def largest(counts: Counter[str]) -> int:

@@ -41,9 +41,9 @@ def test_a_command_with_fixed_arguments_rejects_others(
 ) -> None:
     for words in taken:
         COMMANDS[name].check(words)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as rejected:
         COMMANDS[name].check(wrong)
-    assert str(refused.value) == problem
+    assert str(rejected.value) == problem
 
 
 @pytest.mark.parametrize("name", ["tokens", "goal", "export"])
@@ -70,9 +70,9 @@ def test_every_required_argument_has_an_error_message() -> None:
 )
 def test_numbers(words: str, problem: str) -> None:
     assert parse_number("7", "turn", example=":recall 3", least=7) == 7
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as rejected:
         parse_number(words, "turn", example=":recall 3", least=1)
-    assert str(refused.value) == problem
+    assert str(rejected.value) == problem
 
 
 def test_choices() -> None:

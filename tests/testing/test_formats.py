@@ -112,12 +112,12 @@ def test_a_response_that_reaches_its_length_limit() -> None:
 
 def test_a_context_length_error_of_responses_has_no_numbers() -> None:
     with ScriptedServer("ok", window=200) as provider, openai_client(provider) as client:
-        with pytest.raises(openai.BadRequestError) as refused:
+        with pytest.raises(openai.BadRequestError) as caught:
             client.responses.create(model="m", input=LONG)
-        assert refused.value.code == "context_length_exceeded"
+        assert caught.value.code == "context_length_exceeded"
         with pytest.raises(openai.BadRequestError):
             client.responses.create(model="m", input="Hello?", max_output_tokens=200)
-    overflow = parse_overflow(400, refused.value.response.json())
+    overflow = parse_overflow(400, caught.value.response.json())
     assert overflow is not None
     assert overflow.limit is None
 

@@ -182,9 +182,9 @@ def test_a_stream_that_is_interrupted(store: CalibrationStore) -> None:
 def test_a_request_longer_than_the_window_is_rejected(like: Literal["openai", "llama.cpp"]) -> None:
     with ScriptedServer("ok", window=200, like=like) as provider, openai_client(provider) as client:
         long: Any = [{"role": "user", "content": "word " * 300}]
-        with pytest.raises(openai.BadRequestError) as refused:
+        with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model="m", messages=long)
-        overflow = parse_overflow(400, refused.value.response.json())
+        overflow = parse_overflow(400, caught.value.response.json())
         assert overflow is not None
         assert overflow.limit == 200
         assert provider.rejected == provider.requests
@@ -203,11 +203,11 @@ def test_the_largest_accepted_prompt_leaves_room_for_one_token() -> None:
 
 def test_a_context_length_error_of_anthropic() -> None:
     with ScriptedServer("ok", window=100) as provider, anthropic_client(provider) as client:
-        with pytest.raises(anthropic.BadRequestError, match="prompt is too long") as refused:
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long") as caught:
             client.messages.create(model="m", max_tokens=10, messages=[
                 {"role": "user", "content": "word " * 300}
             ])  # fmt: skip
-        overflow = parse_overflow(400, refused.value.response.json())
+        overflow = parse_overflow(400, caught.value.response.json())
         assert overflow is not None
         assert overflow.limit == 100
 

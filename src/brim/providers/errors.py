@@ -105,9 +105,9 @@ def find_context_length_error(
 
 def find_error(endpoint: Endpoint, path: str, answer: Mapping[str, Any]) -> ProviderError | None:
     """Return the error in a response with status 200, if it holds one instead of content."""
-    refused, error = find_context_length_error(endpoint, answer), find_error_object(answer)
-    if refused is not None or error is None:
-        return refused
+    too_long, error = find_context_length_error(endpoint, answer), find_error_object(answer)
+    if too_long is not None or error is None:
+        return too_long
     if any(answer.get(key) is not None for key in ("choices", "content", "output")):
         return None
     return error_from_response(

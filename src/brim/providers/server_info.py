@@ -130,7 +130,7 @@ class ServerInfo:
         """Return the name of a model whose window has this size, for a model of Ollama.
 
         Ollama's API for OpenAI's clients takes no `num_ctx`, so a model with that parameter is
-        derived, as Ollama's documentation recommends. Return `model` if Ollama refuses that.
+        derived, as Ollama's documentation recommends. Return `model` if Ollama rejects that.
         """
         base = model.removesuffix(":latest")
         name = f"{base}{'-' if ':' in base else ':'}brim-{tokens}"

@@ -28,17 +28,17 @@ CUT = [
 
 @pytest.mark.parametrize("address", NO_PORTS)
 def test_an_invalid_port_is_reported(address: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"Invalid port.*from 1 to 65535") as refused:
+    with pytest.raises(InputError, match=r"Invalid port.*from 1 to 65535") as rejected:
         create_store(address, tmp_path)
-    assert "hush" not in str(refused.value)
+    assert "hush" not in str(rejected.value)
 
 
 @pytest.mark.parametrize("address", CUT)
 def test_an_unescaped_password_is_explained_and_not_shown(address: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="%5B") as refused:
+    with pytest.raises(InputError, match="%5B") as rejected:
         create_store(address, tmp_path)
-    assert "hush" not in str(refused.value)
-    assert refused.value.__cause__ is None
+    assert "hush" not in str(rejected.value)
+    assert rejected.value.__cause__ is None
 
 
 def test_an_invalid_address_is_shown_without_its_password(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ def test_a_cap_is_parsed(words: str, cap: Cap) -> None:
     ],
 )
 def test_a_decimal_comma_is_rejected(words: str, meant: str) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as rejected:
         Cap.parse(words)
-    assert str(refused.value).endswith(f"Did you mean {meant}?")
+    assert str(rejected.value).endswith(f"Did you mean {meant}?")
     assert Cap.parse(meant).limit > 0, "what is proposed can be taken"
 
 
@@ -67,12 +67,12 @@ def test_a_decimal_comma_is_rejected(words: str, meant: str) -> None:
     ],
 )
 def test_large_caps_have_thousands_separators(words: str, tokens: str, money: str) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as rejected:
         Cap.parse(words)
-    assert f"Did you mean {tokens}? In dollars, write " in str(refused.value)
+    assert f"Did you mean {tokens}? In dollars, write " in str(rejected.value)
     assert Cap.parse(tokens).unit == "tokens"
     assert Cap.parse(money).unit == "dollars"
-    assert Cap.parse(str(refused.value).split()[-1].removesuffix(".")) == Cap.parse(money)
+    assert Cap.parse(str(rejected.value).split()[-1].removesuffix(".")) == Cap.parse(money)
 
 
 def test_dumped_caps_can_be_loaded() -> None:

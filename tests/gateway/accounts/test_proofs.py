@@ -355,10 +355,10 @@ def test_a_history_that_is_not_linearizable_is_detected() -> None:
     def possible(*steps: ObservedOperation) -> bool:
         return find_order(steps, Model({KEY.id})) is not None
 
-    refused = CapReached(*cap, 0, 6, None)
-    assert possible(seen(first, 0, 2, refused), seen(second, 1, 3, None))
-    assert possible(seen(first, 0, 1, None), seen(second, 2, 3, refused))
-    assert not possible(seen(first, 0, 1, refused), seen(second, 2, 3, None))
+    rejected = CapReached(*cap, 0, 6, None)
+    assert possible(seen(first, 0, 2, rejected), seen(second, 1, 3, None))
+    assert possible(seen(first, 0, 1, None), seen(second, 2, 3, rejected))
+    assert not possible(seen(first, 0, 1, rejected), seen(second, 2, 3, None))
     assert not possible(seen(first, 0, 2, None), seen(second, 1, 3, None))
     assert not possible(seen(first, 0, 2, ReservationInvalid()))
 
@@ -376,8 +376,8 @@ async def test_the_store_clock_decides_the_period(tmp_path: Path) -> None:
     await store.add_key(KEY, SECRET)
     caps = [(OWN, Cap(10, "dollars", period)) for period in ("day", "month")]
     assert await store.reserve(make_reservation("old", 9, *caps), LONG) is None
-    refused = await store.reserve(make_reservation("new", 9, *caps), LONG)
-    assert refused == CapReached(OWN, caps[0][1], 0, 9, NEW_YEAR)
+    rejected = await store.reserve(make_reservation("new", 9, *caps), LONG)
+    assert rejected == CapReached(OWN, caps[0][1], 0, 9, NEW_YEAR)
     now = NEW_YEAR
     assert await store.reserve(make_reservation("new", 9, *caps), LONG) is None
     await store.mark_sent("old", LONG)
@@ -401,11 +401,11 @@ async def test_a_gateway_with_a_wrong_clock_counts_in_the_same_period(
     assert await right.reserve(make_reservation("a", 6, cap), LONG) is None
     with monkeypatch.context() as skewed:
         skewed.setattr(time, "time", lambda: began + 40 * 86_400)
-        refused = await wrong.reserve(make_reservation("b", 6, cap), LONG)
+        rejected = await wrong.reserve(make_reservation("b", 6, cap), LONG)
         assert await wrong.reserve(make_reservation("c", 4, cap), LONG) is None
         await wrong.sweep()
-    assert isinstance(refused, CapReached)
-    assert refused.resets_at in {reset_time("day", began), reset_time("day", time.time())}
+    assert isinstance(rejected, CapReached)
+    assert rejected.resets_at in {reset_time("day", began), reset_time("day", time.time())}
     (counter,) = await right.counters()
     assert counter.period in {current_periods(at)["day"] for at in (began, time.time())}
     assert (counter.spent, counter.reserved) == (0, 10)

@@ -121,16 +121,16 @@ async def test_tokens_and_dollars_are_counted_separately(store: AccountStore) ->
         (50, 0),
         (300, 0),
     )
-    refused = await store.reserve(make_reservation("b", 1, *caps, tokens=701), LONG)
-    assert refused == CapReached(OWN, Cap(1_000, "tokens"), 300, 0, None)
+    rejected = await store.reserve(make_reservation("b", 1, *caps, tokens=701), LONG)
+    assert rejected == CapReached(OWN, Cap(1_000, "tokens"), 300, 0, None)
 
 
 @pytest.mark.parametrize("turned", [False, True])
 async def test_a_reservation_needs_room_in_all_caps(store: AccountStore, turned: bool) -> None:
     caps = [(OWN, Cap(100)), (project_scope("blue"), Cap(5)), (ALL, Cap(100))]
     caps = caps[::-1] if turned else caps
-    refused = await store.reserve(make_reservation("r", 6, *caps), LONG)
-    assert refused == CapReached(project_scope("blue"), Cap(5), 0, 0, None)
+    rejected = await store.reserve(make_reservation("r", 6, *caps), LONG)
+    assert rejected == CapReached(project_scope("blue"), Cap(5), 0, 0, None)
     assert [await read_counter(store, scope) for scope, _ in caps] == [(0, 0)] * 3
     assert await store.reserve(make_reservation("r", 5, *caps), LONG) is None
     assert [await read_counter(store, scope) for scope, _ in caps] == [(0, 5)] * 3

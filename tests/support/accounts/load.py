@@ -141,9 +141,9 @@ class _Spender:
         worst = self._chance.randint(50, 100)
         lease = self._orders.lease
         reservation = make_reservation(id, worst, *caps)
-        refused = await self._patiently(lambda: self._store.reserve(reservation, lease))
-        if refused is not None:
-            self._note("full" if isinstance(refused, CapReached) else "unknown", id, worst)
+        rejected = await self._patiently(lambda: self._store.reserve(reservation, lease))
+        if rejected is not None:
+            self._note("full" if isinstance(rejected, CapReached) else "unknown", id, worst)
             return
         self._note("reserved", id, worst)
         if not await self._patiently(lambda: self._store.mark_sent(id, lease)):

@@ -20,7 +20,7 @@ REPLY: Final = 400
 ENOUGH: Final = 3
 """A client stops after this many rejections."""
 
-End = Literal["running", "whole", "refused", "broken"]
+End = Literal["running", "complete", "rejected", "broken"]
 
 
 @dataclass(slots=True)
@@ -104,16 +104,16 @@ class Load:
         return next((each.name for each in self._gateways if each.answered(head)), None)
 
     async def _ask_on(self, key: str, client: int, secret: str) -> None:
-        refusals = number = 0
+        rejections = number = 0
         # Random, or synchronized clients could send only one kind to a gateway.
         chance = Random(f"{key}-{client}")
-        while not self._is_over and refusals < ENOUGH:
+        while not self._is_over and rejections < ENOUGH:
             is_streamed = chance.random() < 0.5
             request = LoadRequest(f"{key}-{client}-{number}", key, is_streamed)
             number += 1
             self.requests.append(request)
             await self._ask(request, secret)
-            refusals += request.end == "refused"
+            rejections += request.end == "rejected"
             self._changed.set()
 
     async def _ask(self, request: LoadRequest, secret: str) -> None:
@@ -140,9 +140,11 @@ class Load:
 def _end(status: int, raw: bytes, is_streamed: bool) -> tuple[End, str]:
     text = raw.decode()
     if status == 429:
-        return "refused", text
+        return "rejected", text
     is_whole = text.endswith("data: [DONE]\n\n") if is_streamed else _is_answer(text)
-    return ("whole", "") if status == 200 and is_whole else ("broken", f"{status}: {text[-300:]}")
+    return (
+        ("complete", "") if status == 200 and is_whole else ("broken", f"{status}: {text[-300:]}")
+    )
 
 
 def _is_answer(text: str) -> bool:

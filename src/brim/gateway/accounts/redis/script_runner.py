@@ -188,8 +188,8 @@ class ScriptRunner:
         for _ in commands:
             try:
                 replies.append(await connection.read_response())
-            except exceptions.ResponseError as refused:
-                replies.append(refused)
+            except exceptions.ResponseError as error:
+                replies.append(error)
         return replies
 
     def _error(self, problem: Exception) -> AccountStoreError:
