@@ -69,7 +69,7 @@ def table(setting: Setting, replays: Sequence[Replay], pool: Pool) -> report.Tab
         row["target"] = f"Anthropic ≤ {target:.2f}" if target else None
         rows.append(row)
     count = totals["sliding"].requests
-    rejected = sum(session.refused for session in replays)
+    rejected = sum(session.rejected for session in replays)
     return report.Table(
         f"Cost: {setting.name} ({len(replays)} conversations, {count:,} requests)",
         rows if count else [],
