@@ -1,4 +1,4 @@
-"""Records of recent requests: sizes, decisions and reasons, never message content."""
+"""Records of recent requests: sizes, decisions, reasons and traces, never message content."""
 
 from __future__ import annotations
 

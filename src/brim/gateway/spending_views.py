@@ -1,4 +1,4 @@
-"""Spending by day, key, model and project, the use of caps, and what is known about each model."""
+"""Spending by day, key, end user, model and project, the use of caps, and each model's facts."""
 
 from __future__ import annotations
 

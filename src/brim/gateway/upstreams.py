@@ -1,4 +1,4 @@
-"""The servers that requests are forwarded to, and the models that each one serves."""
+"""The servers that requests are forwarded to, their APIs, and the models that each one serves."""
 
 from __future__ import annotations
 

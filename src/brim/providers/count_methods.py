@@ -1,4 +1,4 @@
-"""The ways to request a token count from a server, as data."""
+"""The ways to request a token count from a server or a cloud, as data."""
 
 from __future__ import annotations
 
