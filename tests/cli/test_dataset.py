@@ -438,6 +438,39 @@ def test_the_report_is_a_page_with_a_histogram(tmp_path: Path) -> None:
     assert "<rows>" not in text
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("nosuch://a/report.html", "brim: nosuch://a/report.html: "),
+        ("{tmp}/rows.jsonl/report.html", "rows.jsonl: File exists"),
+        ("{tmp}", "is a folder"),
+    ],
+)
+def test_an_unusable_report_is_rejected_before_the_run(
+    name: str, reason: str, tmp_path: Path
+) -> None:
+    given, out = write(tmp_path / "rows.jsonl", ROWS), tmp_path / "out.jsonl"
+    report = name.format(tmp=tmp_path)
+    result = brim_command("fit", given, *WINDOW, "-o", out, "--report", report)
+    assert result.exit_code == 2
+    assert reason in result.stderr
+    assert not out.exists()
+
+
+def test_a_report_is_not_written_in_place_of_another_file(tmp_path: Path) -> None:
+    given, out = write(tmp_path / "rows.jsonl", ROWS), tmp_path / "out.jsonl"
+    for report, reason in ((given, "is the input file"), (out, "name the same file")):
+        result = brim_command("fit", given, *WINDOW, "-o", out, "--report", report)
+        assert result.exit_code == 2
+        assert reason in result.stderr
+
+
+def test_the_folder_of_a_report_is_created(tmp_path: Path) -> None:
+    given, page = write(tmp_path / "rows.jsonl", ROWS), tmp_path / "new" / "report.html"
+    brim_command("fit", given, *WINDOW, "-o", tmp_path / "out.jsonl", "--report", page)
+    assert [path.name for path in page.parent.iterdir()] == ["report.html"]
+
+
 def test_a_missing_engine_is_named_with_its_extra(tmp_path: Path) -> None:
     given = write(tmp_path / "rows.jsonl", ROWS)
     result = brim_command("fit", given, *WINDOW, "--engine", "ray")

@@ -98,6 +98,18 @@ def test_a_bucket_that_does_not_exist_is_named(path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+def test_a_report_that_cannot_be_written_stops_the_run_at_its_start(
+    bucket: s3fs.S3FileSystem, path: Path
+) -> None:
+    done = run(path, "-o", "s3://data/unwritten.parquet", "--report", "s3://nosuch/report.html")
+    assert done.returncode == 2
+    assert done.stderr.startswith("brim: s3://nosuch/report.html: ")
+    assert not bucket.exists("data/unwritten.parquet")
+    done = run(path, "-o", "s3://data/written.parquet", "--report", "s3://data/report.html")
+    assert done.returncode in (0, 3), done.stderr
+    assert b"<html" in bucket.cat("data/report.html")
+
+
 def test_a_server_that_stops_midway_is_an_error_with_the_address(
     bucket: s3fs.S3FileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

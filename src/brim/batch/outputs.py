@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from tempfile import mkdtemp
+from tempfile import NamedTemporaryFile, mkdtemp
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
 from brim.batch.byte_streams import require, write_file
@@ -222,6 +222,23 @@ def open_output(name: str, kind: FileKind, position: int | None = None) -> Outpu
     if kind.is_table and name == "-":
         raise InputError(f"{kind.format} cannot be written to standard output. Use -o FILE.")
     return (TableOutput if kind.is_table else TextOutput)(name, kind, position)
+
+
+def check_output(name: str) -> None:
+    """Raise the error that `write_output` would raise after a long run; write nothing."""
+    if is_remote(name):
+        with open_storage(name, skip_instance_cache=True) as (system, path):
+            system.transaction.start()
+            try:
+                system.open(path, "wb").close()
+            finally:
+                system.transaction.complete(commit=False)
+    elif name != "-" and not Path(name).exists():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=Path(name).parent):
+            pass
+    elif Path(name).is_dir():
+        raise InputError(f"{name} is a folder. Name a file.")
 
 
 def write_output(name: str, data: bytes) -> None:

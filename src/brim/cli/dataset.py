@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial, wraps
-from itertools import islice
+from itertools import combinations, islice
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
@@ -147,7 +147,7 @@ def fit_dataset(
     click.get_current_context().meta.pop(FILE, None)  # errors name one of several files
     shard = dataset.shard or WHOLE
     tasks, folder = find_tasks(files, output, dataset.output_format, shard)
-    _check_files(tasks, output, plans, resume=dataset.resume)
+    _check_files(tasks, output, plans, dataset.report, resume=dataset.resume)
     stage = Fitter(shape=dataset.shape, column=dataset.column, mapping=dataset.mapping, **options)
     job = Job(stage, plans is not None, dataset.columns)
     sizes = {task.name: measure_file(task.name) for task in tasks if task.name != "-"}
@@ -179,22 +179,32 @@ def _open_source(name: str, *, document: InputFile | None, format: Format | None
 
 
 def _check_files(
-    tasks: Sequence[Task], output: str | None, plans: str | None, *, resume: bool
+    tasks: Sequence[Task],
+    output: str | None,
+    plans: str | None,
+    report: str | None,
+    *,
+    resume: bool,
 ) -> None:
-    """Raise UsageError for contradictory files."""
+    """Raise UsageError for contradictory files, and an error if no report can be written."""
     from brim.batch.input_files import is_remote
+    from brim.batch.outputs import check_output
 
     if resume and (output in (None, "-") or any(map(is_remote, filter(None, (output, plans))))):
         raise click.UsageError("--resume needs a data set, and -o and --plan on this machine.")
-    written = {*(task.target for task in tasks), plans}
+    written = {*(task.target for task in tasks), plans, report}
     for path in (Path(name) for name in written if name and not is_remote(name)):
         if any(
             path.exists() and Path(task.name).exists() and path.samefile(task.name)
             for task in tasks
         ):
             raise click.UsageError(f"{path} is the input file.")
-    if plans is not None and plans == output:
-        raise click.UsageError("-o and --plan name the same file.")
+    names = {"-o": output, "--plan": plans, "--report": report}
+    for first, second in combinations(filter(names.get, names), 2):
+        if names[first] == names[second]:
+            raise click.UsageError(f"{first} and {second} name the same file.")
+    if report is not None:
+        check_output(report)
 
 
 def _keep_checkpoint(

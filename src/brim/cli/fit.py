@@ -189,6 +189,8 @@ def fit(
         return
     if dataset.resume:
         raise click.UsageError("--resume needs a data set and -o FILE.")
+    if dataset.report is not None or dataset.shard is not None:
+        raise click.UsageError("--report and --shard need a data set.")
     out = None if dry_run else output or "-"
     _check(out, plans)
     _fit_one(document, options, out, plans, explain=explain)
