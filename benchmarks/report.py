@@ -70,6 +70,8 @@ class Options:
     """Seconds after which a peer's run is stopped."""
     short: bool = False
     """Whether to make fewer and smaller runs, with less precise figures."""
+    only: tuple[str, ...] = ()
+    """The names of the tables to print; empty: all of them."""
 
 
 def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
@@ -99,9 +101,21 @@ def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
     parser.add_argument(
         "--short", action="store_true", help="make fewer and smaller runs of the gateway benchmark"
     )
+    parser.add_argument(
+        "--only",
+        metavar="NAME,...",
+        default="",
+        help="print only these tables of the data set benchmark",
+    )
     given = parser.parse_args(argv)
     return Options(
-        given.folder, given.json, not given.no_peers, given.part, given.limit, given.short
+        given.folder,
+        given.json,
+        not given.no_peers,
+        given.part,
+        given.limit,
+        given.short,
+        tuple(filter(None, given.only.split(","))),
     )
 
 
