@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from brim.errors import InputError
 from brim.wire.formats import FORMATS, REPLY_KEYS
+from brim.wire.objects import are_flat
 
 Row = Any
 """A mapping, or a list of messages."""
@@ -284,12 +285,14 @@ def to_plain(value: Any) -> Any:
     if kind is str:
         return value
     if kind is dict:
-        if _SCALARS.issuperset(map(type, value.values())):  # `benchmarks.scale`: most messages
+        if _SCALARS.issuperset(map(type, value.values())):
             return value
         plain = {key: to_plain(item) for key, item in value.items() if item is not None}
         is_same = len(plain) == len(value) and not any(map(is_not, plain.values(), value.values()))
         return value if is_same else plain
     if kind is list:
+        if are_flat(value, _SCALARS):
+            return value
         items = list(map(to_plain, value))
         return items if any(map(is_not, items, value)) else value
     return to_plain(value.tolist()) if hasattr(value, "tolist") else value

@@ -308,9 +308,10 @@ class History(CountedMessages):
             self._group_message(index, self.messages[index])
 
     def _group_message(self, index: MessageIndex, message: Message) -> None:
-        role = message.role
-        tokens = self.tokens(index) if role == "system" else 0
-        self.system_token_sums.append(self.system_token_sums[-1] + tokens)
+        role, system_tokens = message.role, self.system_token_sums[-1]
+        if role == "system":
+            system_tokens += self.tokens(index)
+        self.system_token_sums.append(system_tokens)
         if message.skipped:
             self.output_tokens.append(0)
             self.unit_of.append(NO_UNIT)
@@ -385,30 +386,73 @@ class History(CountedMessages):
             self.pinned_units.append(number)
 
 
-@dataclass(frozen=True, slots=True)
 class HistoryView:
-    """A history up to a point, and the room for it: all that a trim depends on."""
+    """A history up to a point, and the room for it: all that a trim depends on. It is a value.
 
-    history: History
-    point: RequestPoint
-    base: int
-    """Tokens of the request's framing, its tools and its separate system text."""
-    limit: int
-    keep_recent: int
+    What every trim reads is computed once: `benchmarks.scale`.
+    """
+
+    __slots__ = (
+        *("base", "first_user", "history", "is_chat", "keep_recent", "last_user", "limit"),
+        *("messages", "open_unit", "task_start", "units"),
+    )
+
+    def __init__(
+        self, history: History, point: RequestPoint, base: int, limit: int, keep_recent: int
+    ) -> None:
+        self.history = history
+        self.messages, self.units = point
+        """The number of messages and of units."""
+        self.base = base
+        """Tokens of the request's framing, its tools and its separate system text."""
+        self.limit = limit
+        self.keep_recent = keep_recent
+        users = history.user_units
+        place = bisect_left(users, self.units) - 1
+        self.first_user = users[0] if place >= 0 else NO_UNIT
+        """The first user unit, or `NO_UNIT`."""
+        self.last_user = users[place] if place >= 0 else NO_UNIT
+        """The last user unit, or `NO_UNIT`."""
+        self.open_unit = self._find_open_unit()
+        """The last step, if the model has not replied to it yet; otherwise `NO_UNIT`."""
+        exchanges = bisect_left(history.task_units, self.units) - 1
+        self.task_start = self._find_task_start(exchanges)
+        """The first unit of the current task; 0 if no finished tasks precede it."""
+        self.is_chat = exchanges > 0 and not self.task_start
+        """Whether there are several exchanges that are not tasks."""
+
+    def _find_open_unit(self) -> UnitIndex:
+        """User text in the same message as the results leaves the step open: clients add reminders
+        there, and the model has not seen the results either.
+        """
+        units, last = self.history.units, self.units - 1
+        if last > 0 and self.history.messages[units[last].start].follows_results:
+            step = units[last - 1]
+            if step.user >= 0 and not step.defect:
+                last -= 1
+        return UnitIndex(last) if last >= 0 and units[last].role == "assistant" else NO_UNIT
+
+    def _find_task_start(self, exchanges: int) -> UnitIndex:
+        """In a chat, with fewer steps per exchange, early messages state facts and do not finish.
+
+        Priorities take precedence over tasks.
+        """
+        if exchanges < 1 or self.has_priorities:
+            return UnitIndex(0)
+        last = self.history.task_units[exchanges]
+        return last if self.history.units[last].steps >= TASK_STEPS * exchanges else UnitIndex(0)
+
+    @property
+    def point(self) -> RequestPoint:
+        return RequestPoint(self.messages, self.units)
 
     def at(self, point: RequestPoint) -> HistoryView:
         """Return the same view of another point."""
         return HistoryView(self.history, point, self.base, self.limit, self.keep_recent)
 
-    @property
-    def units(self) -> UnitIndex:
-        """The number of units."""
-        return self.point.units
-
-    @property
-    def messages(self) -> MessageIndex:
-        """The number of messages."""
-        return self.point.messages
+    def within(self, limit: int) -> HistoryView:
+        """Return the same view with another limit."""
+        return HistoryView(self.history, self.point, self.base, limit, self.keep_recent)
 
     @property
     def tokens(self) -> int:
@@ -422,52 +466,6 @@ class HistoryView:
         return bool(prioritized) and prioritized[0] < self.messages
 
     @property
-    def open_unit(self) -> UnitIndex:
-        """The last step, if the model has not replied to it yet; otherwise `NO_UNIT`.
-
-        User text in the same message as the results leaves the step open: clients add reminders
-        there, and the model has not seen the results either.
-        """
-        units, last = self.history.units, self.units - 1
-        if last > 0 and self.history.messages[units[last].start].follows_results:
-            step = units[last - 1]
-            if step.user >= 0 and not step.defect:
-                last -= 1
-        return UnitIndex(last) if last >= 0 and units[last].role == "assistant" else NO_UNIT
-
-    @property
-    def first_user(self) -> UnitIndex:
-        """The first user unit, or `NO_UNIT`."""
-        users = self.history.user_units
-        return users[0] if users and users[0] < self.units else NO_UNIT
-
-    @property
-    def last_user(self) -> UnitIndex:
-        """The last user unit, or `NO_UNIT`."""
-        users = self.history.user_units
-        place = bisect_left(users, self.units) - 1
-        return users[place] if place >= 0 else NO_UNIT
-
-    @property
-    def task_start(self) -> UnitIndex:
-        """The first unit of the current task; 0 if no finished tasks precede it.
-
-        In a chat, with fewer steps per exchange, early messages state facts and do not finish.
-        Priorities take precedence over tasks.
-        """
-        tasks = self.history.task_units
-        exchanges = bisect_left(tasks, self.units) - 1
-        if exchanges < 1 or self.has_priorities:
-            return UnitIndex(0)
-        last = tasks[exchanges]
-        return last if self.history.units[last].steps >= TASK_STEPS * exchanges else UnitIndex(0)
-
-    @property
-    def is_chat(self) -> bool:
-        """Whether there are several exchanges that are not tasks."""
-        return bisect_left(self.history.task_units, self.units) > 1 and not self.task_start
-
-    @property
     def last_users(self) -> set[UnitIndex]:
         """The last user unit and, if it is another, the one that the open step answers."""
         step = self.open_unit
@@ -475,11 +473,12 @@ class HistoryView:
 
     def required_units(self) -> set[UnitIndex]:
         """Return the units that are never dropped: pins, last user, open step, last unit."""
-        history = self.history
-        pinned = history.pinned_units[: bisect_left(history.pinned_units, self.units)]
-        last = UnitIndex(self.units - 1)
-        required = {*pinned, *self.users_of(pinned), *self.last_users, self.open_unit, last}
-        return required - {NO_UNIT} - set(self.defective_units(since=last))
+        history, last = self.history, UnitIndex(self.units - 1)
+        required = {*self.last_users, self.open_unit, last}
+        if history.pinned_units:
+            pinned = history.pinned_units[: bisect_left(history.pinned_units, self.units)]
+            required.update(pinned, self.users_of(pinned))
+        return required.difference((NO_UNIT,), self.defective_units(since=last))
 
     def _is_pinned(self, unit: UnitIndex) -> bool:
         pinned = self.history.pinned_units
@@ -488,13 +487,16 @@ class HistoryView:
 
     def invalid_units(self) -> set[UnitIndex]:
         """Return the units that a provider would reject: defects, and units before a user's."""
+        if self.first_user <= 0 and not self.history.defective_units:
+            return set()
         before_user = unit_range(0, max(self.first_user, 0))
         unpinned = (unit for unit in before_user if not self._is_pinned(unit))
         return {*self.defective_units(), *unpinned}
 
     def defective_units(self, since: int = 0) -> list[UnitIndex]:
         """Return the results without call and the calls without result, except pinned ones."""
-        defective = self.history.defective_units
+        if not (defective := self.history.defective_units):
+            return []
         defective = defective[bisect_left(defective, since) : bisect_left(defective, self.units)]
         return [unit for unit in defective if not self._is_pinned(unit)]
 
@@ -528,6 +530,8 @@ class HistoryView:
 
     def recent_units(self, invalid: Collection[UnitIndex]) -> set[UnitIndex]:
         """Return the last `keep_recent` units and the user units that they answer."""
+        if not self.keep_recent:
+            return set()
         recent = unit_range(max(0, self.units - self.keep_recent), self.units)
         return self._with_users({*recent} - {*invalid}, invalid)
 

@@ -299,7 +299,7 @@ class Planner:
         self.has_requested_trim = True
         view = self._view()
         if limit is not None:
-            view = replace(view, limit=max(0, limit))
+            view = view.within(max(0, limit))
         if self._replays:
             draft = self._draft = self._carry_out(self._start_replay().trim_now(view, mark))
         else:

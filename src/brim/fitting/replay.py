@@ -51,12 +51,13 @@ class Replay:
         limit, last = self._start.limit, self.last
         if last is None:
             return self._start.base + history.token_sums[point.messages] > limit
-        view = self._start.at(point)
-        if last.view.first_user < 0 <= view.first_user:
+        users, sums = history.user_units, history.token_sums
+        if last.view.first_user < 0 and users and users[0] < point.units:
             return True  # messages before the first user unit have to be dropped
-        sums = history.token_sums
         since = sums[point.messages] - sums[last.view.messages]
-        since += self._note * len(view.defective_units(since=last.view.units))
+        if history.defective_units:
+            defects = self._start.at(point).defective_units(since=last.view.units)
+            since += self._note * len(defects)
         return last.tokens + since > limit
 
     def _decide(self, view: HistoryView, mark: int | None = None) -> Trim:

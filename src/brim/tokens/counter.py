@@ -119,9 +119,7 @@ def _dump_definition(tool: Mapping[str, object]) -> str:
 
 def _is_plain(message: Message) -> bool:
     """Whether a turn is a single text: the separator between several parts is unknown."""
-    if message.is_text_only:
-        return len(message.words) <= 1
-    return (
+    return (message.is_text_only and len(message.words) <= 1) or (
         len(message.words) + len(message.outputs) <= 1
         and not message.thinking
         and not message.calls

@@ -111,6 +111,8 @@ COMPACTED_PRIORITY: Final = -1_000
 
 def _find_compaction(turns: Sequence[Message]) -> int:
     """Return the index of the newest turn with a compaction item; 0 if there is none."""
+    if not any(map(_EXTRAS, turns)):
+        return 0
     return next(
         (index for index in range(len(turns) - 1, 0, -1) if _is_compaction(turns[index])), 0
     )
@@ -129,6 +131,7 @@ def _lower_priority(turns: Sequence[Message], end: int) -> list[Message]:
 
 _PLAIN: Final = frozenset(("type", "text"))
 _IS_PRIVATE: Final = attrgetter("private")
+_EXTRAS: Final = attrgetter("extras")
 
 
 class TurnGrouper:

@@ -93,11 +93,11 @@ def read_message(given: object, index: int) -> Message:
     """Read one message; `index` is used in errors."""
     try:
         raw = given if type(given) is dict else require_mapping(given, index)
-        name, content = raw.get("role"), raw.get("content")
+        name = raw.get("role")
         if not isinstance(name, str) or not name:
             raise MessageError(index, "has no role")
         role = _ROLES.get(name, "other")
-        if len(raw) == 2 and isinstance(content, str) and role != "tool":
+        if len(raw) == 2 and type(content := raw.get("content")) is str and role != "tool":
             return Message(role, (content,))
         return _read_fields(raw, name, role, index)
     except (RecursionError, ValueError) as error:
