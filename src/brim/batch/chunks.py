@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -70,55 +70,58 @@ def try_chunk(chunk: Chunk, job: Job) -> ChunkResult | BrimError:
 
 def process_chunk(chunk: Chunk, job: Job) -> ChunkResult:
     """Return the output for the rows of a chunk."""
-    stage, data = job.stage, chunk.piece.data
-    if isinstance(data, list):
-        results = _process_lines(chunk, job)
-        table = None
-    else:
-        table, results = stage.process_table(unpack_table(data), chunk.shape)
-    done = ChunkResult()
-    for number, result in zip(chunk.piece.numbers, results, strict=True):
-        done.tally.add_result(result, f"{chunk.place} {number}")
-    if chunk.kind.is_table:
-        if table is None:
-            rows = [_to_mapping(job.stage.add_columns(result)) for result in results]
-            table = _build_table(rows, chunk)
-        elif not job.has_columns:
-            table = table.drop_columns(list(stage.columns))
-        done.data = pack_table(table)
-    else:
-        lines = b"".join(map(_dump_row, _finish_rows(results, table, chunk, job)))
-        done.data = encode_lines(lines, chunk.kind, is_first=chunk.is_first)
-    if job.wants_plans:
-        done.plans = b"".join(map(_dump_plan, results))
+    done, numbers, plans = ChunkResult(), iter(chunk.piece.numbers), list[bytes]()
+
+    def record(result: RowResult) -> None:
+        done.tally.add_result(result, chunk.place, next(numbers))
+        if job.wants_plans:
+            plans.append(_dump_plan(result))
+
+    process = _process_lines if isinstance(chunk.piece.data, list) else _process_table
+    data = process(chunk, job, record)
+    is_table, is_first = chunk.kind.is_table, chunk.is_first
+    done.data = data if is_table else encode_lines(data, chunk.kind, is_first=is_first)
+    done.plans = b"".join(plans)
     return done
 
 
-def _process_lines(chunk: Chunk, job: Job) -> list[RowResult]:
-    parsed = parse_rows(chunk.piece, chunk.place)
-    rows = [row for row in parsed if not isinstance(row, InputError)]
-    results = iter(job.stage.process(rows, chunk.shape))
-    return [
-        job.stage.reject(row) if isinstance(row, InputError) else next(results) for row in parsed
-    ]
-
-
-def _finish_rows(
-    results: Sequence[RowResult], table: pyarrow.Table | None, chunk: Chunk, job: Job
-) -> Iterable[Row]:
-    """Return the rows of a text file; rows of a table without the nulls inside of columns."""
-    if table is not None:
-        names = chunk.shape.columns(table.schema.names)
-        for row in table.to_pylist():
-            yield {**row, **{name: to_plain(row[name]) for name in names}}
-        return
-    for result in results:
-        if job.has_columns:
-            yield job.stage.add_columns(result)
-        elif result.error is None:
-            yield result.row
+def _process_lines(chunk: Chunk, job: Job, record: Callable[[RowResult], None]) -> bytes:
+    """Return the output for rows of JSON. Each is finished before the next one is parsed."""
+    stage, rows, lines = job.stage, list[Mapping[str, Any]](), list[bytes]()
+    for row in parse_rows(chunk.piece, chunk.place):
+        is_error = isinstance(row, InputError)
+        result = stage.reject(row) if is_error else stage.process_row(row, chunk.shape)
+        record(result)
+        if chunk.kind.is_table:
+            rows.append(_to_mapping(stage.add_columns(result)))
         else:
-            yield {**_to_mapping(result.row), ERROR: result.message}
+            lines.append(_dump_row(_finish_row(result, job)))
+    return pack_table(_build_table(rows, chunk)) if chunk.kind.is_table else b"".join(lines)
+
+
+def _finish_row(result: RowResult, job: Job) -> Row:
+    """Return the row of a text file."""
+    if job.has_columns:
+        return job.stage.add_columns(result)
+    if result.error is None:
+        return result.row
+    return {**_to_mapping(result.row), ERROR: result.message}
+
+
+def _process_table(chunk: Chunk, job: Job, record: Callable[[RowResult], None]) -> bytes:
+    """Return the output for a table; text has none of the nulls inside of its columns."""
+    table = job.stage.process_table(
+        unpack_table(cast("bytes", chunk.piece.data)), chunk.shape, record
+    )
+    if not chunk.kind.is_table:
+        names = chunk.shape.columns(table.schema.names)
+        rows = table.to_pylist()
+        return b"".join(
+            _dump_row({**row, **{name: to_plain(row[name]) for name in names}}) for row in rows
+        )
+    if not job.has_columns:
+        table = table.drop_columns(list(job.stage.columns))
+    return pack_table(table)
 
 
 def _to_mapping(row: Row) -> Mapping[str, Any]:
@@ -128,16 +131,15 @@ def _to_mapping(row: Row) -> Mapping[str, Any]:
 # JSON
 
 
-def parse_rows(piece: Piece, place: str) -> list[Row | InputError]:
-    """Return the rows of a piece; an error in place of one that is not JSON."""
+def parse_rows(piece: Piece, place: str) -> Iterator[Row | InputError]:
+    """Yield the rows of a piece; an error in place of one that is not JSON."""
     name = place.rpartition(": ")[0]
-    rows: list[Row | InputError] = []
     for number, raw in zip(piece.numbers, cast("list[bytes]", piece.data), strict=True):
         try:
-            rows.append(_parse_row(raw, name, number))
+            row = _parse_row(raw, name, number)
         except InputError as error:
-            rows.append(error)
-    return rows
+            row = error
+        yield row
 
 
 def _parse_row(raw: bytes, name: str, number: int) -> Row:
@@ -210,7 +212,7 @@ def read_rows(piece: Piece, place: str) -> list[Row]:
     if isinstance(piece.data, bytes):
         found: list[Row] = unpack_table(piece.data).to_pylist()
         return found
-    parsed = parse_rows(piece, place)
+    parsed = list(parse_rows(piece, place))
     rows = [row for row in parsed if not isinstance(row, InputError)]
     if parsed and not rows:
         raise next(row for row in parsed if isinstance(row, InputError))

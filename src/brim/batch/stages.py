@@ -7,7 +7,7 @@ the row and the options. What both load, such as vocabularies, is loaded once pe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import is_not
@@ -93,24 +93,33 @@ class Stage(ABC):
         """Return the batch with its conversations processed."""
         if isinstance(batch, list):
             return cast("Batch", [self.add_columns(result) for result in self.process(batch)])
-        return self.process_table(batch)[0]
+        return self.process_table(batch)
 
     def process_table(
-        self, batch: Batch, shape: Shape | None = None
-    ) -> tuple[Batch, list[RowResult]]:
-        """Return a batch that is not a list with its conversations processed, and the results."""
+        self,
+        batch: Batch,
+        shape: Shape | None = None,
+        record: Callable[[RowResult], None] = lambda _: None,
+    ) -> Batch:
+        """Return a batch that is not a list with its conversations processed.
+
+        `record` is called with each result.
+        """
         read = read_columns(batch, partial(self.choose_columns, shape=shape))
         rows = [dict(zip(read, cells, strict=True)) for cells in zip(*read.values(), strict=True)]
-        results = self.process(rows or [{}] * count_rows(batch), shape)
-        written: dict[str, list[Any]] = {}
+        done: list[Row] = []
+        written: dict[str, list[Any]] = {name: [] for name in (*self.columns, ERROR)}
+        for result in self.process(rows or [{}] * count_rows(batch), shape):
+            record(result)
+            done.append(result.row)
+            for name, value in zip(written, (*result.numbers, result.message), strict=True):
+                written[name].append(value)
+        changed: dict[str, list[Any]] = {}
         for name, given in read.items():
-            cells = [result.row[name] for result in results]
+            cells = [row[name] for row in done]
             if any(map(is_not, cells, given)):
-                written[name] = cells
-        for place, name in enumerate(self.columns):
-            written[name] = [result.numbers[place] for result in results]
-        written[ERROR] = [result.message for result in results]
-        return write_columns(batch, written), results
+                changed[name] = cells
+        return write_columns(batch, {**changed, **written})
 
     def choose_columns(self, available: Iterable[str], shape: Shape | None = None) -> list[str]:
         """Return the columns of a table that the stage reads, or that it would read if they fit."""
@@ -120,15 +129,15 @@ class Stage(ABC):
         known = BODY_COLUMNS.union(TURN_COLUMNS, (self.column,))
         return [name for name in names if name in known]
 
-    def process(self, rows: Sequence[Row], shape: Shape | None = None) -> list[RowResult]:
-        """Return the results for rows; raise `InputError` if their shape is unknown."""
-        if not rows:
-            return []
-        if shape is None:
+    def process(self, rows: Sequence[Row], shape: Shape | None = None) -> Iterator[RowResult]:
+        """Yield the results for rows; raise `InputError` if their shape is unknown."""
+        if rows and shape is None:
             shape = self.shape = self.shape or detect_shape(rows, self.column)
-        return [self._process_row(row, shape) for row in rows]
+        for row in rows:
+            yield self.process_row(row, cast("Shape", shape))
 
-    def _process_row(self, row: Row, shape: Shape) -> RowResult:
+    def process_row(self, row: Row, shape: Shape) -> RowResult:
+        """Return the result for a row; its error is raised only if the options say so."""
         body: Body | None = None
         try:
             body = shape.read(row)

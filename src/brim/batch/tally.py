@@ -43,12 +43,12 @@ class Tally:
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
         del self.examples[MAX_EXAMPLES:]
 
-    def add_result(self, result: RowResult, place: str) -> None:
-        """Count a row; `place` is where it was read."""
+    def add_result(self, result: RowResult, place: str, number: int) -> None:
+        """Count a row; it was read at a number of `place`, such as `rows.jsonl: line`."""
         self.rows += 1
         if result.error is not None:
             self.errors[type(result.error).__name__] += 1
-            text = result.message
+            place, text = f"{place} {number}", result.message
             self.examples.append(text if text.startswith(place) else f"{place}: {text}")
             return
         self.fitted += 1

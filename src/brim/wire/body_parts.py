@@ -310,7 +310,7 @@ def _count_bytes(data: object) -> int:
 # Copies of JSON data
 
 
-IMMUTABLE: Final = frozenset((str, int, float, bool, type(None)))
+IMMUTABLE: Final[frozenset[type]] = frozenset((str, int, float, bool, type(None)))
 
 
 def copy_json(value: Any) -> Any:
