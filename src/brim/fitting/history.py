@@ -507,6 +507,8 @@ class HistoryView:
     def newest_outputs(self) -> list[MessageIndex]:
         """Return the messages with the newest outputs that take at most a quarter of the limit."""
         history = self.history
+        if not history.output_messages:
+            return []
         newest: list[MessageIndex] = []
         room = self.limit // 4
         place = bisect_left(history.output_messages, self.messages)
@@ -524,8 +526,11 @@ class HistoryView:
 
     def protected_units(self, invalid: Collection[UnitIndex]) -> set[UnitIndex]:
         """Return the units dropped last: those of the newest outputs and the recent ones."""
-        newest = (self.history.unit_of[index] for index in self.newest_outputs())
-        return self._with_users({*newest} - {*invalid}, invalid) | self.recent_units(invalid)
+        recent = self.recent_units(invalid)
+        if not (newest := self.newest_outputs()):
+            return recent
+        units = {self.history.unit_of[index] for index in newest}
+        return recent | self._with_users(units.difference(invalid), invalid)
 
     def recent_units(self, invalid: Collection[UnitIndex]) -> set[UnitIndex]:
         """Return the last `keep_recent` units and the user units that they answer."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting.budget import Budget
@@ -75,16 +75,10 @@ class Planner:
         self._note_room = summary_room
         """Tokens that a replayed trim leaves for a summary in each note."""
         self._limit = self.budget.limit
+        self._floors = Floors(policy.floor, policy.task_floor or policy.floor)
+        self._sizes = FloorSums(no_thinking_floor)
         self.ratio: float | None = None
         """Actual tokens per counted token, if the server has counted the conversation."""
-
-    @cached_property
-    def _floors(self) -> Floors:
-        return Floors(self.policy.floor, self.policy.task_floor or self.policy.floor)
-
-    @cached_property
-    def _sizes(self) -> FloorSums:
-        return FloorSums(no_thinking_floor)
 
     @property
     def system_tokens(self) -> int:

@@ -315,17 +315,19 @@ class DroppableUnits:
         self.floors = floors
         self.units = units
         self.start = start
-        self._fixed = sorted(unit for unit in {*held, *invalid} if unit >= start)
+        fixed = sorted({*held, *invalid})
+        self._fixed = fixed[bisect_left(fixed, start) :] if start else fixed
         self._fixed_sums = [0, *accumulate(map(floors.of, self._fixed))]
+        self._sums, self._first = floors.sums, floors.sums[start]
         self._noted = noted
         self._note = note
         self.total = self.before(units)
 
     def before(self, unit: int) -> int:
         """Return the tokens of droppable units before `unit`, and of notes there."""
-        notes = self._note * bisect_left(self._noted, unit) if self._noted else 0
         fixed = self._fixed_sums[bisect_left(self._fixed, unit)]
-        return self.floors.sums[unit] - self.floors.sums[self.start] - fixed + notes
+        tokens = self._sums[unit] - self._first - fixed
+        return tokens + self._note * bisect_left(self._noted, unit) if self._noted else tokens
 
     def after(self, unit: int) -> int:
         """Return the tokens of droppable units from `unit` on."""
