@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container
 from functools import lru_cache, partial
-from typing import Final
+from typing import Any, Final
 
 from brim.messages import Message
 from brim.tokens import Counter
@@ -181,3 +181,5 @@ class ClipCache:
     def __init__(self, counter: Counter) -> None:
         self.clip_outputs = lru_cache(_MAX_ENTRIES)(partial(clip_outputs, counter=counter))
         self.lines = lru_cache(_MAX_ENTRIES)(TextLines)
+        self.last: dict[int, tuple[object, Any]] = {}
+        """By message index, what was last asked for and the result."""

@@ -297,16 +297,21 @@ class Draft:
 
         The original output is clipped each time, so that the mark says how much of it is missing.
         """
-        message = self.message(index)
-        whole = "\n".join(self.history.messages[index].outputs)
-        size = self.history.output_tokens[index]
-        if text is None:
-            text = whole
-        elif whole:
-            size = size * len(text) // len(whole)
-        clip_outputs = self.history.clip_cache.clip_outputs
-        clipped, tokens = clip_outputs(message, text, size, max(cap, 0), close=close)
-        return self._change(index, ChangedMessage(clipped, tokens, "clipped", reason))
+        message, history = self.message(index), self.history
+        request = (message, cap, reason, text, close)
+        known = history.clip_cache.last.get(index)
+        if known is None or known[0] != request:
+            whole = "\n".join(history.messages[index].outputs)
+            size = history.output_tokens[index]
+            if text is None:
+                text = whole
+            elif whole:
+                size = size * len(text) // len(whole)
+            clip_outputs = history.clip_cache.clip_outputs
+            clipped, tokens = clip_outputs(message, text, size, max(cap, 0), close=close)
+            known = request, ChangedMessage(clipped, tokens, "clipped", reason)
+            history.clip_cache.last[index] = known
+        return self._change(index, known[1])
 
     def replace_outputs(self, index: int, text: str, outcome: Outcome, reason: str) -> bool:
         """Send another text in place of a message's outputs."""

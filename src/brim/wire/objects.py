@@ -123,6 +123,8 @@ def _advise(value: object) -> str:
     package = type(value).__module__.partition(".")[0]
     if package in _FRAMEWORKS:
         return f"Use brim.integrations.{_FRAMEWORKS[package]}."
+    if hasattr(value, "role") or hasattr(value, "type"):
+        return ""  # asking a pydantic model for a field that it lacks is slow
     if hasattr(value, "choices"):
         return "Pass response.choices[0].message, or the response to Session.receive."
     if getattr(value, "object", None) == "response":
