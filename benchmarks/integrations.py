@@ -24,9 +24,9 @@ from benchmarks import report
 from benchmarks.environment import ROOT
 
 FOLDER = ROOT / "src/brim/integrations"
-LARGE = ("pydantic_ai", "llama_index", "autogen")
+LARGE = ("pydantic_ai", "dspy", "llama_index")
 """The adapters with the most logic, which may have 80 lines."""
-OTHERS = ("__init__", "adapter", "client", "client_fitter", "client_stream")
+OTHERS = ("__init__", "adapter", "client", "client_fitter", "client_recall", "client_stream")
 ENGINES = ("daft", "datasets", "polars", "ray", "spark")
 CLIENT = "openai_client"
 """The loop with `brim.wrap`, in this environment."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
 
@@ -89,41 +89,95 @@ class MessageFitter:
         return request
 
 
-def map_back(
-    request: Request,
-    given: Sequence[T],
-    create: Callable[[Any], T],
-    change: Callable[[T, Any], T],
-) -> list[T]:
-    """Return the framework's own messages for what is sent.
+class _Converted(Generic[T]):
+    """A message or a tool of a framework, and what it is in the chat shape."""
 
-    `create` makes one of a note, `change` a copy of one with new content.
-    """
-    return [
-        create(out.message)
-        if out.origin is None
-        else (change(given[out.origin], out.message) if out.changed else given[out.origin])
-        for out in request.outgoing
-    ]
+    __slots__ = ("body", "fields", "own", "rewritten", "sent")
+
+    def __init__(self, own: T, body: dict[str, Any]) -> None:
+        self.own = own
+        self.fields = _copy_fields(own)
+        self.body = body
+        self.sent: object = None
+        """The body that a request had in place of it."""
+        self.rewritten = own
+        """The message made from that body."""
+
+    def rewrite(self, body: object, change: Callable[[T, Any], T]) -> T:
+        """Return the message with new content, which is often that of the last request."""
+        if body != self.sent:
+            self.sent, self.rewritten = body, change(self.own, body)
+        return self.rewritten
 
 
-class Conversions(Generic[T]):
-    """Converts the messages of a growing history to the chat shape, each of them once.
+def _copy_fields(item: object) -> dict[str, Any]:
+    fields = item if isinstance(item, dict) else getattr(item, "__dict__", {})
+    return {name: value[:] if type(value) is list else value for name, value in fields.items()}
 
-    Only for frameworks that never change a message in place.
-    """
+
+class _Conversions(Generic[T]):
+    """Converts what requests have in common once, unless one of its fields or lists changed."""
 
     def __init__(self, convert: Callable[[T], dict[str, Any]]) -> None:
         self._convert = convert
-        self._known: dict[int, tuple[T, dict[str, Any]]] = {}
-        """By the id of a message of the last request, which keeps its id while it is here."""
+        self._known: dict[int, _Converted[T]] = {}
+        """By the id of an object of the last request, which keeps its id while it is here."""
 
-    def read(self, messages: Sequence[T]) -> list[dict[str, Any]]:
-        """Return the messages in the chat shape. The caller must not change them."""
-        known = self._known
-        pairs = [known.get(id(each)) or (each, self._convert(each)) for each in messages]
-        self._known = {id(pair[0]): pair for pair in pairs}
-        return [body for _, body in pairs]
+    def read(self, items: Iterable[T]) -> list[_Converted[T]]:
+        converted = [*map(self._find, items)]
+        self._known = {id(each.own): each for each in converted}
+        return converted
+
+    def _find(self, item: T) -> _Converted[T]:
+        known = self._known.get(id(item))
+        if known is not None and known.own is item and known.fields == _copy_fields(item):
+            return known
+        return _Converted(item, self._convert(item))
+
+
+class ConvertingFitter(Generic[T]):
+    """Fits messages that are converted to the chat shape and back, each of them once.
+
+    `read` converts a message, `create` makes one of a note, `change` a copy of one with new
+    content; `describe` converts a tool.
+    """
+
+    def __init__(
+        self,
+        settings: AdapterSettings,
+        read: Callable[[T], dict[str, Any]],
+        create: Callable[[Any], T],
+        change: Callable[[T, Any], T],
+        describe: Callable[[Any], dict[str, Any]] = dict,
+    ) -> None:
+        self._given = settings, read, create, change, describe
+        self._create, self._change = create, change
+        self._fitter = MessageFitter(**settings)
+        self._messages = _Conversions(read)
+        self._tools = _Conversions(describe)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ConvertingFitter, self._given
+
+    def fit(
+        self, messages: Iterable[T], model: object = None, tools: Iterable[object] | None = None
+    ) -> list[T]:
+        """Return the framework's own messages for what is sent."""
+        return [message for _, message in self.fit_each(messages, model, tools)]
+
+    def fit_each(
+        self, messages: Iterable[T], model: object = None, tools: Iterable[object] | None = None
+    ) -> Iterator[tuple[int | None, T]]:
+        """Yield the messages for what is sent, each with the index of the one it comes from."""
+        given = self._messages.read(messages)
+        offered = [tool.body for tool in self._tools.read(tools or ())]
+        request = self._fitter.fit([each.body for each in given], model, offered)
+        for origin, body, changed in request.outgoing:
+            if origin is None:
+                yield None, self._create(body)
+            else:
+                own = given[origin]
+                yield origin, own.rewrite(body, self._change) if changed else own.own
 
 
 class RunHistory(Generic[T]):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from typing import Any, Unpack
 
 from autogen_core.model_context import UnboundedChatCompletionContext
@@ -11,11 +11,12 @@ from autogen_core.models import (
     AssistantMessage,
     FunctionExecutionResult,
     FunctionExecutionResultMessage,
+    SystemMessage,
     UserMessage,
 )
 from autogen_core.tools import BaseTool
 
-from brim.integrations.adapter import AdapterSettings, MessageFitter, describe_call
+from brim.integrations.adapter import AdapterSettings, ConvertingFitter, describe_call
 
 
 class BrimContext(UnboundedChatCompletionContext):  # type: ignore[misc]
@@ -32,49 +33,50 @@ class BrimContext(UnboundedChatCompletionContext):  # type: ignore[misc]
         **settings: Unpack[AdapterSettings],
     ) -> None:
         super().__init__()
-        self._system = [{"role": "system", "content": system}] if system else []
-        self._tools = [{"type": "function", "function": tool.schema} for tool in tools]
-        self._fitter = MessageFitter(**settings)
+        self._system = [SystemMessage(content=system)] if system else []
+        self._tools = tools
+        self._fitter = ConvertingFitter(settings, _read, _create, _change, _describe)
 
     async def get_messages(self) -> list[Any]:
-        turns = [turn for message in await super().get_messages() for turn in _read(message)]
-        bodies = [*self._system, *(body for body, _ in turns)]
-        fitted = self._fitter.fit(bodies, None, self._tools)
-        out: list[Any] = []
-        for origin, body, changed in fitted.outgoing:
-            if origin is None:
-                kind = UserMessage if body["role"] == "user" else AssistantMessage
-                out.append(kind(content=body["content"], source="brim"))
-            elif origin >= len(self._system):
-                own = turns[origin - len(self._system)][1]
-                out.append(own.model_copy(update={"content": body["content"]}) if changed else own)
-        return list(_join_results(out))
+        given = [*self._system, *chain.from_iterable(map(_split, await super().get_messages()))]
+        fitted = self._fitter.fit(given, None, self._tools)
+        return [*_join_results(fitted[len(self._system) :])]
 
 
-def _read(message: Any) -> list[tuple[dict[str, Any], Any]]:
-    """Return the turns of a message in the chat shape, each with its object."""
+def _split(message: Any) -> Sequence[Any]:
+    """Return the results in a message, or the message."""
+    return message.content if isinstance(message, FunctionExecutionResultMessage) else (message,)
+
+
+def _describe(tool: Any) -> dict[str, Any]:
+    return {"type": "function", "function": tool.schema}
+
+
+def _read(message: Any) -> dict[str, Any]:
+    """Return a message, or a result of one, in the chat shape."""
     content = message.content
-    if isinstance(message, FunctionExecutionResultMessage):
-        return [
-            ({"role": "tool", "tool_call_id": each.call_id, "content": each.content}, each)
-            for each in content
-        ]
+    if isinstance(message, FunctionExecutionResult):
+        return {"role": "tool", "tool_call_id": message.call_id, "content": content}
     if not isinstance(message, AssistantMessage):
         role = "user" if isinstance(message, UserMessage) else "system"
-        text = content if isinstance(content, str) else str(content)
-        return [({"role": role, "content": text}, message)]
+        return {"role": role, "content": content if isinstance(content, str) else str(content)}
     if isinstance(content, str):
-        return [({"role": "assistant", "content": content}, message)]
+        return {"role": "assistant", "content": content}
     calls = [describe_call(call.id, call.name, call.arguments) for call in content]
-    return [({"role": "assistant", "content": message.thought, "tool_calls": calls}, message)]
+    return {"role": "assistant", "content": message.thought, "tool_calls": calls}
 
 
-def _join_results(messages: Sequence[Any]) -> Iterator[Any]:
+def _create(body: dict[str, Any]) -> Any:
+    kind = UserMessage if body["role"] == "user" else AssistantMessage
+    return kind(content=body["content"], source="brim")
+
+
+def _change(message: Any, body: dict[str, Any]) -> Any:
+    return message.model_copy(update={"content": body["content"]})
+
+
+def _join_results(messages: Iterable[Any]) -> Iterator[Any]:
     """Join the results of a step to one message again."""
-    for is_result, group in groupby(
-        messages, lambda each: isinstance(each, FunctionExecutionResult)
-    ):
-        if is_result:
-            yield FunctionExecutionResultMessage(content=list(group))
-        else:
-            yield from group
+    for is_result, group in groupby(messages, lambda own: isinstance(own, FunctionExecutionResult)):
+        own = list(group)
+        yield from [FunctionExecutionResultMessage(content=own)] if is_result else own

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from itertools import count
+from typing import Any, Final, NamedTuple
 
 import dspy
 from dspy.utils.exceptions import ContextWindowExceededError
 
 from brim.errors import ContextOverflowError
-from brim.fitting.api import count, fit
+from brim.fitting.plan import Request
 from brim.integrations.adapter import AdapterSettings, MessageFitter, describe_call
 
-ATTEMPTS: Final = 3
-"""The text of a step can take a few tokens more or less than its turns are counted."""
-_STEP: Final = re.compile(
-    r"(?s)(\[\[ ## thought_\d+ ## .*? observation_\d+ ## \]\]\n)(.*?)(?=\n\n\[\[ ## thought|\Z)"
-)
-"""A step of `dspy.ReAct` as DSPy writes it into a prompt: a call and its result."""
+_FIELDS: Final = (("[[ ## ", ""), ("<", "\n</observation_"))
+"""What begins a field and ends an observation: ChatAdapter and JSONAdapter, XMLAdapter."""
 
 
 class BrimLM(dspy.LM):  # type: ignore[misc]
@@ -37,38 +33,70 @@ class BrimLM(dspy.LM):  # type: ignore[misc]
         return await super().acall(prompt, messages=self._fit(messages, options), **options)
 
     def _fit(self, messages: Any, options: dict[str, Any]) -> Any:
-        tools, excess, failure = options.get("tools"), 0, None
-        for _ in range(ATTEMPTS):
-            try:
-                sent = _shorten_trajectory(messages, excess) if excess else messages
-                return sent and self._fitter.fit(sent, self.model, tools).messages
-            except ContextOverflowError as error:
-                excess += error.tokens - error.limit
-                failure = failure or error
-        raise ContextWindowExceededError(message=str(failure)) from failure
+        if not messages:
+            return messages
+        parts = _split_prompt(messages[-1]["content"])
+        turns = [*messages[:-1], *map(_describe, parts, count())] if parts else messages
+        try:
+            request = self._fitter.fit(turns, self.model, options.get("tools"))
+        except ContextOverflowError as error:
+            raise ContextWindowExceededError(message=str(error)) from error
+        return _join(request, parts, messages) if parts else request.messages
 
 
-def _shorten_trajectory(messages: list[dict[str, Any]], excess: int) -> list[dict[str, Any]]:
-    """Return the messages with a trajectory in the last one that is smaller by `excess` tokens.
+class _Part(NamedTuple):
+    """A part of a prompt with a trajectory, and the marks of DSPy around it.
 
-    Results are clipped, or steps are dropped, but never the last one.
+    They are not counted, because the structure of the chat shape takes a few tokens more.
     """
-    *others, last = messages
-    head, *steps = _STEP.split(str(last["content"]))
-    if not steps:
-        return messages
-    result, gap, tail = steps[-2].rpartition("\n\n")
-    pairs = zip(steps[::3], [*steps[1:-2:3], result], strict=True)
-    turns = [turn for id, pair in enumerate(pairs) for turn in _describe_step(str(id), *pair)]
-    fitted = fit(turns, window=max(1, count(turns) - excess), reply=0, margin=0)
-    texts = [out.message["content"] for out in fitted.outgoing if out.origin is not None]
-    sent = "\n\n".join(map("".join, zip(texts[::2], texts[1::2], strict=True)))
-    return [*others, {**last, "content": head + sent + gap + tail}]
+
+    role: str
+    before: str
+    text: str
+    after: str
 
 
-def _describe_step(id: str, call: str, result: str) -> list[dict[str, Any]]:
-    """Return a step in the chat shape."""
-    return [
-        {"role": "assistant", "content": call, "tool_calls": [describe_call(id, "", "")]},
-        {"role": "tool", "tool_call_id": id, "content": result},
-    ]
+def _split_prompt(content: object) -> list[_Part]:
+    """Return what comes after and before a trajectory, and its steps; empty if there is none."""
+    parts: list[_Part] = []
+    for begin, end in _FIELDS:
+        mark = f"\n{begin}thought_"
+        if parts or not isinstance(content, str) or mark not in content:
+            continue
+        text, gap, tail = content.rpartition("\n\n")
+        head, _, steps = text.partition(mark)
+        parts = [_Part("system", gap, tail, ""), _Part("user", "", head, "")]
+        for step in steps.split(f"\n{mark}"):
+            call, field, rest = step.partition(f"{begin}observation_")
+            number, line, rest = rest.partition("\n")
+            result, closing, after = rest.rpartition(end) if end else (rest, "", "")
+            gap = "\n" if len(parts) > 2 else ""
+            parts.append(_Part("assistant", gap + mark, call, field + number + line))
+            parts.append(_Part("tool", "", result, closing + after))
+    return parts
+
+
+def _describe(part: _Part, number: int) -> dict[str, Any]:
+    """Return a part in the chat shape; a result answers the part before it."""
+    turn = {"role": part.role, "content": part.text}
+    if part.role == "assistant":
+        return {**turn, "tool_calls": [describe_call(str(number), "", "")]}
+    return {**turn, "tool_call_id": str(number - 1)} if part.role == "tool" else turn
+
+
+def _join(request: Request, parts: list[_Part], messages: Any) -> list[dict[str, Any]]:
+    """Return the messages with the parts that are sent as one text again."""
+    if not request.plan.is_trimmed:
+        return [*messages]
+    sent: list[Any] = []
+    texts: list[str] = []
+    first = len(messages) - 1
+    for origin, body, _ in request.outgoing:
+        if origin is None and texts:
+            texts += ["\n\n", body["content"]]
+        elif origin is None or origin < first:
+            sent.append(body)
+        elif (part := parts[origin - first]).role != "system":
+            texts += [part.before, body["content"], part.after]
+    texts += parts[0].before, parts[0].text
+    return [*sent, {**messages[-1], "content": "".join(texts)}]

@@ -10,7 +10,7 @@ from haystack.core.serialization import component_to_dict
 from haystack.dataclasses import ChatMessage
 from haystack.tools import flatten_tools_or_toolsets
 
-from brim.integrations.adapter import AdapterSettings, Conversions, MessageFitter, map_back
+from brim.integrations.adapter import AdapterSettings, ConvertingFitter
 
 
 @component
@@ -20,16 +20,13 @@ class BrimChatGenerator:
     def __init__(self, inner: Any, **settings: Unpack[AdapterSettings]) -> None:
         self.inner = inner
         self._settings = settings
-        self._fitter = MessageFitter(**settings)
-        self._bodies = Conversions(ChatMessage.to_openai_dict_format)
+        read, create = ChatMessage.to_openai_dict_format, ChatMessage.from_openai_dict_format
+        self._fitter = ConvertingFitter(settings, read, create, _change, _describe)
 
     def fit(self, messages: list[ChatMessage], tools: Any = None) -> list[ChatMessage]:
         """Return the messages that fit; unchanged ones are the same objects."""
-        bodies = self._bodies.read(messages)
-        offered = flatten_tools_or_toolsets(tools)
-        schemas = [{"type": "function", "function": tool.tool_spec} for tool in offered]
-        fitted = self._fitter.fit(bodies, getattr(self.inner, "model", None), schemas)
-        return map_back(fitted, messages, ChatMessage.from_openai_dict_format, _change)
+        model = getattr(self.inner, "model", None)
+        return self._fitter.fit(messages, model, flatten_tools_or_toolsets(tools))
 
     @component.output_types(replies=list[ChatMessage])
     def run(
@@ -53,6 +50,10 @@ class BrimChatGenerator:
         if name == "inner" or name.startswith("_"):  # Haystack has its own of each component
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+
+def _describe(tool: Any) -> dict[str, Any]:
+    return {"type": "function", "function": tool.tool_spec}
 
 
 def _change(message: ChatMessage, body: dict[str, Any]) -> ChatMessage:

@@ -14,7 +14,7 @@ from langchain_core.messages import (
 )
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from brim.integrations.adapter import AdapterSettings, MessageFitter, map_back
+from brim.integrations.adapter import AdapterSettings, ConvertingFitter
 
 
 class BrimMiddleware(AgentMiddleware[Any, Any]):
@@ -22,7 +22,9 @@ class BrimMiddleware(AgentMiddleware[Any, Any]):
 
     def __init__(self, **settings: Unpack[AdapterSettings]) -> None:
         super().__init__()
-        self._fitter = MessageFitter(**settings)
+        self._fitter = ConvertingFitter(
+            settings, convert_to_openai_messages, _create, _change, convert_to_openai_tool
+        )
 
     def fit(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """Return a request that fits; unchanged messages are the same objects."""
@@ -30,9 +32,7 @@ class BrimMiddleware(AgentMiddleware[Any, Any]):
         if request.system_message is not None:
             given.insert(0, request.system_message)
         model = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
-        tools = map(convert_to_openai_tool, request.tools)
-        fitted = self._fitter.fit([*map(convert_to_openai_messages, given)], model, tools)
-        messages = map_back(fitted, given, _create, _change)
+        messages = self._fitter.fit(given, model, request.tools)
         head = messages[0] if messages and isinstance(messages[0], SystemMessage) else None
         return request.override(system_message=head, messages=messages[head is not None :])
 

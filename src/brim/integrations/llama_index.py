@@ -10,7 +10,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.memory import BaseMemory
 from llama_index.core.tools import BaseTool
 
-from brim.integrations.adapter import AdapterSettings, MessageFitter, describe_call, map_back
+from brim.integrations.adapter import AdapterSettings, ConvertingFitter, describe_call
 
 
 class BrimMemory(BaseMemory):  # type: ignore[misc]
@@ -22,7 +22,7 @@ class BrimMemory(BaseMemory):  # type: ignore[misc]
     _messages: list[ChatMessage] = PrivateAttr(default_factory=list)
     _head: list[ChatMessage] = PrivateAttr(default_factory=list)
     _tools: list[dict[str, Any]] = PrivateAttr(default_factory=list)
-    _fitter: MessageFitter = PrivateAttr()
+    _fitter: ConvertingFitter[ChatMessage] = PrivateAttr()
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class BrimMemory(BaseMemory):  # type: ignore[misc]
         super().__init__()
         self._head = [ChatMessage(role=MessageRole.SYSTEM, content=system)] if system else []
         self._tools = [tool.metadata.to_openai_tool() for tool in tools]
-        self._fitter = MessageFitter(**settings)
+        self._fitter = ConvertingFitter(settings, _read, _create, _change)
 
     @classmethod
     def from_defaults(cls, **settings: Any) -> BrimMemory:
@@ -42,8 +42,7 @@ class BrimMemory(BaseMemory):  # type: ignore[misc]
 
     def get(self, input: str | None = None, **_: Any) -> list[ChatMessage]:
         given = [*self._head, *self._messages]
-        fitted = self._fitter.fit([*map(_read, given)], None, self._tools)
-        return map_back(fitted, given, _create, _change)[len(self._head) :]
+        return self._fitter.fit(given, None, self._tools)[len(self._head) :]
 
     def get_all(self) -> list[ChatMessage]:
         return list(self._messages)

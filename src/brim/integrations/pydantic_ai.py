@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, zip_longest
+from operator import is_, itemgetter
 from typing import Any, Unpack
 
 from pydantic_ai import RunContext
@@ -18,48 +19,62 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestContext
 
-from brim.fitting.plan import OutgoingMessage
-from brim.integrations.adapter import AdapterSettings, MessageFitter, describe_call, describe_tool
+from brim.integrations.adapter import (
+    AdapterSettings,
+    ConvertingFitter,
+    describe_call,
+    describe_tool,
+)
 
-Place = tuple[int, int]
-"""The index of a message and of a part in it: a request is several turns, a response is one."""
-SYSTEM, NOTE = (-1, 0), (-2, 0)
-"""The places of instructions, which are no messages, and of notes."""
+SYSTEM = -1
+"""In place of the index of a message: instructions, which are no messages."""
 
 
 class BrimCapability(AbstractCapability[Any]):
     """Fits every request of an agent; the run's history keeps all messages."""
 
     def __init__(self, **settings: Unpack[AdapterSettings]) -> None:
-        self._fitter = MessageFitter(**settings)
+        self._fitter = ConvertingFitter(settings, _read, _create, _change, _describe)
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         messages, parameters = request_context.messages, request_context.model_request_parameters
-        instructions = parameters.instruction_parts or ()
-        turns = [(SYSTEM, {"role": "system", "content": part.content}) for part in instructions]
-        turns += _read(messages)
-        tools = (
-            describe_tool(tool.name, tool.description, tool.parameters_json_schema)
-            for tool in (*parameters.function_tools, *parameters.output_tools)
-        )
+        items: list[tuple[int, Any]] = [
+            (SYSTEM, part) for part in parameters.instruction_parts or ()
+        ]
+        items += [
+            (index, part)
+            for index, message in enumerate(messages)
+            for part in ((message,) if isinstance(message, ModelResponse) else message.parts)
+        ]
+        tools = (*parameters.function_tools, *parameters.output_tools)
         model = request_context.model.model_name
-        fitted = self._fitter.fit([body for _, body in turns], model, tools)
-        origins = (
-            (out, NOTE if out.origin is None else turns[out.origin][0]) for out in fitted.outgoing
-        )
-        return replace(request_context, messages=[*_write(messages, origins)])
+        fitted = self._fitter.fit_each([item for _, item in items], model, tools)
+        sent = ((None if origin is None else items[origin][0], item) for origin, item in fitted)
+        return replace(request_context, messages=[*_join(messages, sent)])
 
 
-def _read(messages: Sequence[ModelMessage]) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Yield the turns of messages in the chat shape, each with its place."""
-    for index, message in enumerate(messages):
-        if isinstance(message, ModelResponse):
-            yield (index, 0), _read_response(message)
-        else:
-            for number, part in enumerate(message.parts):
-                yield (index, number), _read_part(part)
+def _describe(tool: Any) -> dict[str, Any]:
+    return describe_tool(tool.name, tool.description, tool.parameters_json_schema)
+
+
+def _join(
+    messages: Sequence[ModelMessage], sent: Iterator[tuple[int | None, Any]]
+) -> Iterator[ModelMessage]:
+    """Yield the messages of what is sent; those without a change are the same objects."""
+    for index, group in groupby(sent, itemgetter(0)):
+        items = [item for _, item in group]
+        if index is None or isinstance(items[0], ModelResponse):
+            yield from items
+        elif index != SYSTEM:
+            message: Any = messages[index]
+            is_same = len(items) == len(message.parts) and all(map(is_, items, message.parts))
+            yield message if is_same else replace(message, parts=items)
+
+
+def _read(item: Any) -> dict[str, Any]:
+    return _read_response(item) if isinstance(item, ModelResponse) else _read_part(item)
 
 
 def _read_response(message: ModelResponse) -> dict[str, Any]:
@@ -88,40 +103,18 @@ def _read_content(item: Any) -> dict[str, Any]:
     return {"type": "image_url"} if text is None else {"type": "text", "text": text}
 
 
-def _write(
-    messages: Sequence[ModelMessage], outgoing: Iterator[tuple[OutgoingMessage, Place]]
-) -> Iterator[ModelMessage]:
-    """Yield the messages of what is sent; those without a change are the same objects."""
-    for index, group in groupby(outgoing, lambda pair: pair[1][0]):
-        turns = list(group)
-        if index == NOTE[0]:
-            yield from (_create(out.message) for out, _ in turns)
-        elif index >= 0:
-            yield _change(messages[index], turns)
-
-
-def _create(body: dict[str, Any]) -> ModelMessage:
+def _create(body: dict[str, Any]) -> Any:
     text, is_user = body["content"], body["role"] == "user"
     return ModelRequest([UserPromptPart(text)]) if is_user else ModelResponse([TextPart(text)])
 
 
-def _change(message: Any, turns: Sequence[tuple[OutgoingMessage, Place]]) -> ModelMessage:
-    is_whole = isinstance(message, ModelResponse) or len(turns) == len(message.parts)
-    if is_whole and not any(out.changed for out, _ in turns):
-        return message
-    if isinstance(message, ModelResponse):
-        return replace(message, parts=_change_response(message, turns[0][0].message))
-    parts = [_change_part(message.parts[number], out) for out, (_, number) in turns]
-    return replace(message, parts=parts)
-
-
-def _change_part(part: Any, out: OutgoingMessage) -> Any:
-    if not out.changed:
-        return part
-    content = out.message["content"]
+def _change(item: Any, body: dict[str, Any]) -> Any:
+    if isinstance(item, ModelResponse):
+        return replace(item, parts=_change_response(item, body))
+    content = body["content"]
     if isinstance(content, list):
-        content = [new.get("text", old) for old, new in zip_longest(part.content, content)]
-    return replace(part, content=content)
+        content = [new.get("text", old) for old, new in zip_longest(item.content, content)]
+    return replace(item, content=content)
 
 
 def _change_response(message: ModelResponse, body: dict[str, Any]) -> list[Any]:

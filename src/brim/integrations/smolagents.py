@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from smolagents import ChatMessage, MessageRole, Model
 from smolagents.models import get_tool_json_schema
 
-from brim.integrations.adapter import AdapterSettings, MessageFitter, map_back
+from brim.integrations.adapter import AdapterSettings, ConvertingFitter
 
 _ROLES = {"tool-call": "assistant", "tool-response": "user"}
 """smolagents sends the results of tools as text of the user."""
@@ -21,15 +21,14 @@ class BrimModel(Model):  # type: ignore[misc]
     def __init__(self, inner: Model, **settings: Unpack[AdapterSettings]) -> None:
         super().__init__(model_id=inner.model_id)
         self.inner = inner
-        self._fitter = MessageFitter(**settings)
+        self._fitter = ConvertingFitter(
+            settings, _read, ChatMessage.from_dict, _change, get_tool_json_schema
+        )
 
     def fit(self, messages: Sequence[Any], tools: Sequence[Any] | None) -> list[ChatMessage]:
         """Return the messages that fit; unchanged ones are the same objects."""
         given = [_to_message(message) for message in messages]
-        bodies = [{"role": _role(message), "content": message.content} for message in given]
-        schemas = map(get_tool_json_schema, tools or ())
-        fitted = self._fitter.fit(bodies, self.inner.model_id, schemas)
-        return map_back(fitted, given, ChatMessage.from_dict, _change)
+        return self._fitter.fit(given, self.inner.model_id, tools)
 
     def generate(self, messages: Sequence[Any], *arguments: Any, **options: Any) -> ChatMessage:
         fitted = self.fit(messages, options.get("tools_to_call_from"))
@@ -50,9 +49,9 @@ def _to_message(message: Any) -> ChatMessage:
     return ChatMessage.from_dict(dict(message)) if isinstance(message, dict) else message
 
 
-def _role(message: ChatMessage) -> str:
+def _read(message: ChatMessage) -> dict[str, Any]:
     role = MessageRole(message.role).value
-    return _ROLES.get(role, role)
+    return {"role": _ROLES.get(role, role), "content": message.content}
 
 
 def _change(message: ChatMessage, body: dict[str, Any]) -> ChatMessage:
