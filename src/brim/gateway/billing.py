@@ -47,7 +47,7 @@ class RequestBilling:
         self._accounts = accounts
         self._access = access
         self._record = record
-        self.is_capped = access.is_capped
+        self.is_capped = bool(access.capped_units)
         self.user = ""
         """The end user on whose behalf the client sends the request."""
         self.rate_uses: tuple[RateUse, ...] = ()
@@ -63,14 +63,14 @@ class RequestBilling:
         """Raise `GatewayError` if the maximum cost of a body is unknown and a cap needs it."""
         permitted = load_capped_fields(request.format, self._accounts.allowed_fields)
         check_bounded(request.body, request.raw, permitted)
-        if TIER_FIELD in request.body and self._access.has_cap_in("dollars"):
+        if TIER_FIELD in request.body and "dollars" in self._access.capped_units:
             check_tier(request.body)
 
     async def reserve(self, route: ModelRoute, fitted: FittedRequest) -> None:
         """Reserve the maximum cost. Raise `GatewayError` if the request must not be sent."""
         allowed = self._accounts.allowed_fields if self.is_capped else None
         charge = compute_max_charge(route, fitted, allowed)
-        if charge.is_unpriced and self._access.has_cap_in("dollars"):
+        if charge.is_unpriced and "dollars" in self._access.capped_units:
             raise _unknown_price_error(route)
         key = self._access.key
         reservation = Reservation(

@@ -78,7 +78,7 @@ def load_capped_fields(format: BodyFormat, allowed: tuple[str, ...] = ()) -> Cap
 
 def flatten_options(body: Mapping[str, Any], format: BodyFormat) -> Mapping[str, Any]:
     """Return the fields of a body together with those of its options."""
-    if not isinstance(body.get(format.options_key), Mapping):
+    if not (format.options_key and isinstance(body.get(format.options_key), Mapping)):
         return body
     rest = {name: value for name, value in body.items() if name != format.options_key}
     return {**rest, **format.options(body)}

@@ -210,6 +210,8 @@ def _extends_prompt(body: Mapping[str, Any], format: BodyFormat) -> bool:
     """Return whether an upstream adds to the prompt: results of its own tools, or a template."""
     if any(map(body.get, EXTENDING_FIELDS)):
         return True
+    if not body.get("tools"):
+        return False
     tools = (tool for tool in read_tools(body) if isinstance(tool, Mapping))
     kinds = chain.from_iterable(list_tool_kinds(tool, format) for tool in tools)
     return any(kind not in CLIENT_TOOL_TYPES for kind in kinds)

@@ -47,6 +47,8 @@ def configure_logging(style: Style, stream: TextIO) -> None:
     for name in SILENCED_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     _root_logger.setLevel(logging.INFO)
+    # No line shows them, and collecting them takes a fifth of the time of a line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 class _BufferingHandler(MemoryHandler):
@@ -81,7 +83,9 @@ def log_request(record: RequestRecord) -> None:
     fields["milliseconds"] = round(fields.pop("seconds") * 1_000, 1)
     if (first := fields.pop("first_byte", None)) is not None:
         fields["first_byte_ms"] = round(first * 1_000, 1)
-    _request_logger.log(level, "request", extra={"fields": fields})
+    # Not `log`, which looks for the caller's line; that is a fifth of the time of a line.
+    values = (_request_logger.name, level, "", 0, "request", (), None)
+    _request_logger.handle(_request_logger.makeRecord(*values, extra={"fields": fields}))
 
 
 class _JsonFormatter(logging.Formatter):

@@ -239,7 +239,7 @@ class ModelRoute:
         if self._latest.window is not None and self._latest.window < accepted:
             self._calibrate(self._latest.with_window(None))
         self._set_profile(self.profile.with_accepted(accepted))
-        if out.is_plain and isinstance(plan.server_tokens, TextCount):
+        if isinstance(plan.server_tokens, TextCount) and out.is_plain:
             counter = self.upstream.api(out.parsed.format).counter
             counter.record_report({**out.body, "model": self.name}, tokens)
         if not plan.exact:

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from brim.gateway.accounts.rates import WINDOW_SECONDS, RateUse
-from brim.providers.http_connection import Header
+from brim.providers.http_connection import Header, encode_headers
 from brim.wire.formats import ANTHROPIC, BodyFormat
 
-_UNITS: Final = ("requests", "tokens")
 _PREFIXES: Final = (b"x-ratelimit-", b"anthropic-ratelimit-")
 
 
@@ -26,7 +25,7 @@ def replace_rate_headers(
     if not own:
         return list(pairs)
     kept = [pair for pair in pairs if not pair[0].startswith(_PREFIXES)]
-    return [*kept, *((name.encode(), value.encode()) for name, value in own.items())]
+    return [*kept, *encode_headers(own)]
 
 
 def build_rate_headers(
@@ -37,29 +36,24 @@ def build_rate_headers(
     `seconds` is the time until a limit is unused again, or has room.
     """
     found: dict[str, str] = {}
-    for unit in _UNITS:
-        limits = [use for use in uses if (use.cap.unit, use.cap.period) == (unit, "minute")]
-        if limits:
-            tightest = min(limits, key=lambda use: use.remaining)
-            found |= _build_unit_headers(format, unit, tightest, seconds)
+    for unit, (limit, remaining) in _find_tightest(uses).items():
+        if format is not ANTHROPIC:
+            found[f"x-ratelimit-limit-{unit}"] = str(limit)
+            found[f"x-ratelimit-remaining-{unit}"] = str(remaining)
+            found[f"x-ratelimit-reset-{unit}"] = f"{seconds:.3g}s"
+        if format is ANTHROPIC or format is None:
+            reset = datetime.fromtimestamp(time.time() + seconds, UTC)
+            found[f"anthropic-ratelimit-{unit}-limit"] = str(limit)
+            found[f"anthropic-ratelimit-{unit}-remaining"] = str(remaining)
+            found[f"anthropic-ratelimit-{unit}-reset"] = f"{reset:%Y-%m-%dT%H:%M:%SZ}"
     return found
 
 
-def _build_unit_headers(
-    format: BodyFormat | None, unit: str, use: RateUse, seconds: float
-) -> Mapping[str, str]:
-    limit, remaining = str(use.cap.limit), str(use.remaining)
-    openai = {
-        f"x-ratelimit-limit-{unit}": limit,
-        f"x-ratelimit-remaining-{unit}": remaining,
-        f"x-ratelimit-reset-{unit}": f"{seconds:.3g}s",
-    }
-    if format is not None and format is not ANTHROPIC:
-        return openai
-    reset = datetime.fromtimestamp(time.time() + seconds, UTC)
-    anthropic = {
-        f"anthropic-ratelimit-{unit}-limit": limit,
-        f"anthropic-ratelimit-{unit}-remaining": remaining,
-        f"anthropic-ratelimit-{unit}-reset": f"{reset:%Y-%m-%dT%H:%M:%SZ}",
-    }
-    return anthropic if format is ANTHROPIC else openai | anthropic
+def _find_tightest(uses: Sequence[RateUse]) -> Mapping[str, tuple[int, int]]:
+    """Return, by unit, the limit per minute with the least left, and how much that is."""
+    found: dict[str, tuple[int, int]] = {}
+    for use in uses:
+        cap, remaining = use.cap, use.remaining
+        if cap.period == "minute" and (cap.unit not in found or remaining < found[cap.unit][1]):
+            found[cap.unit] = cap.limit, remaining
+    return found

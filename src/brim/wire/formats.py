@@ -282,8 +282,8 @@ def min_reply_tokens(body: Mapping[str, Any]) -> int:
 def find_reply_limit(body: Mapping[str, Any], format: BodyFormat) -> int | None:
     """Return the largest number of output tokens that a body asks for, or None."""
     options = format.options(body)
-    limits = (options.get(key) for key in format.reply_keys)
-    return max((limit for limit in limits if isinstance(limit, int)), default=None)
+    limits = [limit for key in format.reply_keys if isinstance(limit := options.get(key), int)]
+    return max(limits, default=None)
 
 
 def check_fields(body: Mapping[str, Any], format: BodyFormat) -> None:

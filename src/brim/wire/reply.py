@@ -167,6 +167,8 @@ def _count_cache_writes(usage: Part) -> int | None:
 
 def _count_hour_writes(usage: Part) -> int:
     """Tokens written to the cache for one hour."""
+    if "cache_creation" not in usage:
+        return 0
     return _count(get_mapping(usage, "cache_creation"), "ephemeral_1h_input_tokens") or 0
 
 

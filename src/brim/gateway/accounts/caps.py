@@ -170,14 +170,15 @@ def to_dollars(micro: int) -> Decimal:
 
 def current_periods(now: float) -> Mapping[Period, str]:
     """Return the names of the current day, week and so on, as in the names of counters."""
-    return _periods_of_day(int(now // DAY_SECONDS))
+    return name_periods(_name_day(int(now // DAY_SECONDS)))
 
 
 @lru_cache(maxsize=4)
-def _periods_of_day(number: int) -> Mapping[Period, str]:
-    return name_periods(datetime.fromtimestamp(number * DAY_SECONDS, UTC).date().isoformat())
+def _name_day(number: int) -> str:
+    return datetime.fromtimestamp(number * DAY_SECONDS, UTC).date().isoformat()
 
 
+@lru_cache(maxsize=4)
 def name_periods(day: str) -> Mapping[Period, str]:
     """Return the names of the periods that contain a day such as `2026-11-15`.
 

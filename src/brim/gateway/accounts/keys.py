@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from datetime import date
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from brim.errors import InputError
@@ -18,6 +19,7 @@ from brim.gateway.accounts.caps import (
     ALL,
     DAY_SECONDS,
     Cap,
+    Unit,
     key_scope,
     load_caps,
     project_scope,
@@ -96,7 +98,7 @@ class SecretRecord(NamedTuple):
     """When it ends, because the key was rotated; None: never."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Access:
     """An active key, and all caps that apply to it."""
 
@@ -118,14 +120,11 @@ class Access:
         caps = tuple((scope, cap) for scope, text in pairs for cap in load_caps(text))
         return cls(key, caps, load_caps(users))
 
-    @property
-    def is_capped(self) -> bool:
-        """Whether spending is limited, not only its rate."""
-        return any(not cap.is_rate for cap in self._all_caps())
-
-    def has_cap_in(self, unit: str) -> bool:
-        """Return whether spending is limited in this unit."""
-        return any(cap.unit == unit and not cap.is_rate for cap in self._all_caps())
+    @cached_property
+    def capped_units(self) -> frozenset[Unit]:
+        """The units in which spending is limited, not only its rate."""
+        caps = (*(cap for _, cap in self.caps), *self.user_caps)
+        return frozenset(cap.unit for cap in caps if not cap.is_rate)
 
     def caps_for(self, user: str) -> tuple[tuple[str, Cap], ...]:
         """Return the caps that apply to a request of an end user, with their scopes."""
@@ -133,9 +132,6 @@ class Access:
             return self.caps
         scope = user_scope(self.key.id, user)
         return (*self.caps, *((scope, cap) for cap in self.user_caps))
-
-    def _all_caps(self) -> Iterable[Cap]:
-        return (*(cap for _, cap in self.caps), *self.user_caps)
 
 
 def create_key(
