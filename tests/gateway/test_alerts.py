@@ -17,7 +17,7 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.errors import InputError
-from brim.gateway.accounts.caps import ALL, Cap, project_scope
+from brim.gateway.accounts.caps import ALL, Cap, each_user_scope, project_scope, user_scope
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.gateway.alert_sender import AlertSender, read_secret
 from brim.testing import ScriptedServer
@@ -200,6 +200,24 @@ async def test_a_cap_that_rejects_requests_counts_as_used(
     assert sorted(level for level, _, _ in receiver.events) == [50, 80, 100]
     assert json.loads(receiver.got[0][1])["data"]["project"] == "blue"
     await store.set_caps(ALL, [])
+
+
+async def test_an_alert_about_an_end_user_names_the_user(
+    store: SqliteAccountStore, receiver: Receiver
+) -> None:
+    await store.set_caps(each_user_scope(KEY.id), [Cap(100, "dollars", "day")])
+    for user, cost in (("u/1", 80), ("u/2", 49)):
+        cap = user_scope(KEY.id, user), Cap(100, "dollars", "day")
+        await store.reserve(make_reservation(user, cost, cap, user=user), LONG)
+        await store.settle([make_settlement(user, cost)])
+    sender = make_sender(receiver)
+    await sender.run(store)
+    assert sorted(level for level, _, _ in receiver.events) == [50, 80]
+    data = json.loads(receiver.got[0][1])["data"]
+    assert (data["scope"], data["key"], data["user"]) == ("user", "anna", "u/1")
+    sender.note_rejection(user_scope(KEY.id, "u/2"), Cap(100, "dollars", "day"))
+    await sender.run(store)
+    assert receiver.events[2:] == [(100, "$0.0001/day", "0.000049")]
 
 
 def test_a_gateway_sends_alerts(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

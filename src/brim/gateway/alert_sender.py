@@ -12,13 +12,20 @@ import hashlib
 import hmac
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from brim.config import GatewayConfig
 from brim.errors import InputError
-from brim.gateway.accounts.alerts import Alert, ClaimedAlert, Recipients, find_alerts
-from brim.gateway.accounts.caps import Cap
+from brim.gateway.accounts.alerts import (
+    LEVELS,
+    Alert,
+    ClaimedAlert,
+    Recipients,
+    find_alerts,
+)
+from brim.gateway.accounts.caps import Cap, scope_parts
+from brim.gateway.accounts.reservations import OVER_ANY_CAP
 from brim.gateway.accounts.store import AccountStore
 from brim.gateway.web_calls import call
 
@@ -66,10 +73,23 @@ class AlertSender:
         counters = {
             (one.scope, one.unit, one.period): one
             for ago in (LATE_SECONDS, 0.0)
-            for one in await store.counters(ago)
+            for one in await store.counters(ago, self._users_from(caps))
         }
         found = find_alerts(caps, counters.values(), self._rejecting, recipients, time.time())
         return list(found)
+
+    def _users_from(self, caps: Mapping[str, Sequence[Cap]]) -> int:
+        """Return the least that an end user has spent whose counters matter."""
+        if any(scope_parts(scope)[0] == "user" for scope, _ in self._rejecting):
+            return 0
+        limits = [
+            cap.limit
+            for scope, listed in caps.items()
+            if scope_parts(scope)[0] == "users"
+            for cap in listed
+            if not cap.is_rate
+        ]
+        return min(limits, default=2 * OVER_ANY_CAP) * LEVELS[0] // 100
 
     async def _deliver(self, store: AccountStore, alert: ClaimedAlert) -> None:
         try:

@@ -14,7 +14,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from brim.gateway.accounts.caps import Cap, period_kind, reset_time, scope_parts, to_dollars
+from brim.gateway.accounts.caps import (
+    Cap,
+    caps_scope,
+    period_kind,
+    reset_time,
+    scope_parts,
+    to_dollars,
+)
 from brim.gateway.accounts.reservations import CapCounter
 
 LEVELS: Final = (50, 80, 100)
@@ -54,6 +61,9 @@ class Recipients:
 
     def describe(self, scope: str) -> dict[str, str]:
         kind, name = scope_parts(scope)
+        if kind == "user":
+            id, _, user = name.partition("/")
+            return {"scope": "user", "key": self.keys.get(id, id), "key_id": id, "user": user}
         if kind == "key":
             return {"scope": "key", "key": self.keys.get(name, name), "key_id": name}
         return {"scope": kind, "project": name} if kind == "project" else {"scope": "all"}
@@ -73,7 +83,7 @@ def find_alerts(
     """
     for counter in counters:
         kind = period_kind(counter.period)
-        for cap in caps.get(counter.scope, ()):
+        for cap in caps.get(caps_scope(counter.scope), ()):
             if (cap.unit, cap.period) != (counter.unit, kind):
                 continue
             for level in LEVELS:

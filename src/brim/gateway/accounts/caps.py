@@ -248,6 +248,12 @@ def user_scope(key: str, user: str) -> str:
     return f"user:{key}/{user}"
 
 
+def caps_scope(scope: str) -> str:
+    """Return the scope that the caps of a scope are kept under: end users of a key share theirs."""
+    kind, name = scope_parts(scope)
+    return each_user_scope(name.partition("/")[0]) if kind == "user" else scope
+
+
 def scope_parts(scope: str) -> tuple[str, str]:
     """Return `("key", id)`, `("project", name)`, `("user", "id/name")`, or `(ALL, "")`."""
     kind, _, name = scope.partition(":")

@@ -28,6 +28,7 @@ from brim.gateway.accounts.caps import (
 from brim.gateway.accounts.keys import Access, ApiKey, KeyRules, SecretRecord
 from brim.gateway.accounts.rates import Admission, RateCounts
 from brim.gateway.accounts.reservations import (
+    OVER_ANY_CAP,
     CapCounter,
     GroupBy,
     LedgerRow,
@@ -161,10 +162,11 @@ class AccountStore(Protocol):
 
     # Reading
 
-    async def counters(self, ago: float = 0.0) -> list[CapCounter]:
-        """Return the counters of the current periods, ordered by name; not those of end users.
+    async def counters(self, ago: float = 0.0, users_from: int = OVER_ANY_CAP) -> list[CapCounter]:
+        """Return the counters of the current periods, ordered by name.
 
-        With `ago`, return those of the periods this many seconds before.
+        With `ago`, return those of the periods this many seconds before. Of end users, who may be
+        many, return only those who have spent `users_from`.
         """
 
     async def rate_counts(self, scope: str) -> RateCounts:

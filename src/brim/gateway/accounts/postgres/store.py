@@ -29,6 +29,7 @@ from brim.gateway.accounts.rates import (
     seconds_until_room,
 )
 from brim.gateway.accounts.reservations import (
+    OVER_ANY_CAP,
     CapCounter,
     CapReached,
     GroupBy,
@@ -93,7 +94,8 @@ _RESERVE: Final = f"SELECT * FROM brim.reserve({_RESERVATION}, {_CAPS}, $21)"
 _COUNTERS: Final = (
     "SELECT c.scope, c.unit, c.period, c.spent, c.reserved "
     "FROM brim.counters c, (SELECT brim.clock() - brim.seconds($1) AS now) AS t "
-    "WHERE c.period = ANY (brim.periods(t.now)) AND c.scope NOT LIKE 'user:%' "
+    "WHERE c.period = ANY (brim.periods(t.now)) "
+    "AND (c.scope NOT LIKE 'user:%' OR c.spent >= $2) "
     "ORDER BY c.scope || '/' || c.period || '/' || c.unit"
 )
 _RATE_COUNTS: Final = (
@@ -255,8 +257,9 @@ class PostgresAccountStore(PostgresUpkeep):
 
     # Reading
 
-    async def counters(self, ago: float = 0.0) -> list[CapCounter]:
-        return [CapCounter(*row) for row in await self._pool.fetch_rows(_COUNTERS, ago)]
+    async def counters(self, ago: float = 0.0, users_from: int = OVER_ANY_CAP) -> list[CapCounter]:
+        rows = await self._pool.fetch_rows(_COUNTERS, ago, users_from)
+        return [CapCounter(*row) for row in rows]
 
     async def rate_counts(self, scope: str) -> RateCounts:
         return RateCounts(*[row[0] for row in await self._pool.fetch_rows(_RATE_COUNTS, scope)])

@@ -39,6 +39,7 @@ from brim.gateway.accounts.rates import (
 from brim.gateway.accounts.redis.script_runner import ScriptRunner, dump_charge, dump_list, pairs
 from brim.gateway.accounts.redis.upkeep import RedisUpkeep
 from brim.gateway.accounts.reservations import (
+    OVER_ANY_CAP,
     CapCounter,
     GroupBy,
     LedgerRow,
@@ -177,12 +178,12 @@ class RedisAccountStore(RedisUpkeep):
 
     # Reading
 
-    async def counters(self, ago: float = 0.0) -> list[CapCounter]:
+    async def counters(self, ago: float = 0.0, users_from: int = OVER_ANY_CAP) -> list[CapCounter]:
         found = [
             _to_counter(period, field, text)
             for period, fields in await self._run("counters", str(ago))
             for field, text in pairs(fields)
-            if "/user:" not in field
+            if "/user:" not in field or int(text.partition(" ")[0]) >= users_from
         ]
         return sorted(found, key=lambda one: counter_name(one.scope, one.unit, one.period))
 

@@ -19,6 +19,7 @@ from brim.gateway.accounts.caps import ALL, Cap, current_periods, load_caps, sta
 from brim.gateway.accounts.keys import Access, ApiKey, KeyRules, SecretRecord
 from brim.gateway.accounts.rates import Admission, RateCounts
 from brim.gateway.accounts.reservations import (
+    OVER_ANY_CAP,
     CapCounter,
     GroupBy,
     LedgerRow,
@@ -207,13 +208,14 @@ class SqliteAccountStore:
 
     # Reading
 
-    async def counters(self, ago: float = 0.0) -> list[CapCounter]:
+    async def counters(self, ago: float = 0.0, users_from: int = OVER_ANY_CAP) -> list[CapCounter]:
         periods = current_periods(self._clock() - ago).values()
         rows = await self._read(
             "SELECT scope, unit, period, spent, reserved FROM counters "
-            f"WHERE period IN ({', '.join('?' * len(periods))}) AND scope NOT LIKE 'user:%' "
+            f"WHERE period IN ({', '.join('?' * len(periods))}) "
+            "AND (scope NOT LIKE 'user:%' OR spent >= ?) "
             "ORDER BY scope || '/' || period || '/' || unit",
-            *periods,
+            *(*periods, users_from),
         )
         return [CapCounter(*row) for row in rows]
 
