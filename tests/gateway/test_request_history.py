@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from brim.config import GatewayConfig
+from brim.gateway import history_views
 from brim.gateway.errors import INTERNAL_ERROR_MESSAGE
 from brim.gateway.failures import explain_failure
 from brim.gateway.records import RequestRecord
@@ -181,6 +182,20 @@ def test_series_have_sums_by_time_model_and_reason(
 )  # fmt: skip
 def test_invalid_queries_are_rejected(operator: tuple[Running, httpx.Client], query: str) -> None:
     assert operator[1].get(f"/brim/{query}").json()["error"]["code"] == "invalid_request"
+
+
+@pytest.mark.parametrize("path", ["history", "series"])
+def test_a_query_that_takes_too_long_is_rejected(
+    operator: tuple[Running, httpx.Client], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, client = operator
+    for number in range(200):
+        served.gateway.history.add(make_record(time.time() - number))
+    with monkeypatch.context() as brief:
+        brief.setattr(history_views, "READ_SECONDS", 0.0)
+        answer = client.get(f"/brim/{path}?since=0")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "history_timeout")
+    assert client.get(f"/brim/{path}?since=0").status_code == 200
 
 
 def test_the_history_is_for_operators_only(operator: tuple[Running, httpx.Client]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ MAX_LINES: Final = 5
 PAUSE_FACTOR: Final = 9.0
 """A series is returned again for this many times the duration of its queries."""
 MAX_CACHED: Final = 32
+READ_SECONDS: Final = 20.0
+"""How long reading may take; a long range of a busy gateway has many rows."""
 _GROUPINGS: Final[tuple[GroupOfRequests, ...]] = ("model", "key", "upstream")
 
 
@@ -45,7 +48,8 @@ class HistoryViews:
         self._gateway.record_finished()
         number = parse_number(request, "last", default=100, most=MAX_FOUND)
         wanted, before = _read_filter(request), _read_cursor(request)
-        found = await self._history.search(wanted, before, number)
+        async with _limited_time():
+            found = await self._history.search(wanted, before, number)
         for each in found:
             each["reason"] = explain_failure(each)
         full = len(found) == number
@@ -68,7 +72,7 @@ class HistoryViews:
         step = _choose_step(wanted.until - wanted.since)
         first = math.floor(wanted.since / step) * step
         wanted = replace(wanted, since=first, until=math.ceil(wanted.until / step) * step)
-        async with self._lock:
+        async with _limited_time(), self._lock:
             started = time.monotonic()
             expires, content = self._cached.get((wanted, group), (0.0, {}))
             if started >= expires:
@@ -129,6 +133,20 @@ class HistoryViews:
             {"name": name, "requests": each.requests, "reason": _explain_group(name)}
             for name, each in failed
         ]
+
+
+@asynccontextmanager
+async def _limited_time() -> AsyncIterator[None]:
+    """Raise `GatewayError` if the block takes too long."""
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            yield
+    except TimeoutError:
+        message = (
+            f"Reading the history took longer than {READ_SECONDS:g} s. Choose a shorter range of "
+            "time, or try again later."
+        )
+        raise GatewayError(503, "history_timeout", message, headers={"retry-after": "60"}) from None
 
 
 _FIELDS: Final = ("requests", "failed", "input", "cached", "output", "cost")

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -237,13 +237,23 @@ class RequestHistory:
     async def _read(self, statement: str, *values: object) -> list[Any]:
         """Return rows, with those that are still buffered; none if the file cannot be read."""
         await self.flush()
-        return await asyncio.to_thread(self._read_now, statement, values)
+        opened: list[sqlite3.Connection] = []
+        try:
+            return await asyncio.to_thread(self._read_now, statement, values, opened)
+        except asyncio.CancelledError:
+            for base in opened:
+                with suppress(sqlite3.ProgrammingError):  # it has just been closed
+                    base.interrupt()
+            raise
 
-    def _read_now(self, statement: str, values: Sequence[object]) -> list[Any]:
+    def _read_now(
+        self, statement: str, values: Sequence[object], opened: list[sqlite3.Connection]
+    ) -> list[Any]:
         if not self.path.exists():
             return []
         try:
             with closing(self._connect()) as base:
+                opened.append(base)
                 return base.execute(statement, values).fetchall()
         except (sqlite3.Error, OSError) as error:
             fields = {"file": str(self.path), "reason": str(error)}
