@@ -121,3 +121,17 @@ def test_the_call_of_a_killed_process_is_presumed(database: Database, tmp_path: 
     assert isinstance(session.ledger.store, SpendAccount)
     session.ledger.store.restore(session.ledger, 0)
     assert session.ledger.cost == row.total.cost
+
+
+def test_a_summary_counts_for_the_session_and_its_cap(database: Database) -> None:
+    turns = [{"role": "user", "content": "It is raining."}]
+    with ScriptedServer("Rain.", window=2_000) as server, Client(server.url) as client:
+        session = make_priced_session(database, "0.2")
+        summarize = client.summarizer(session, max_tokens=5)
+        assert summarize(None, turns) == "Rain."
+        spent = session.ledger.totals["scripted", "summary"].cost
+        assert SpendLog(database).today().cost == spent == session.cost > 0
+        with pytest.raises(SpendingCapError):
+            all(summarize(None, turns) for _ in range(100))
+        assert session.cost <= Decimal("0.2")
+        assert count_reserved(database) == 0

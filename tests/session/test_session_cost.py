@@ -89,9 +89,6 @@ def test_a_reply_is_charged_at_the_price_of_the_model_that_was_called() -> None:
     chat.switch(UNKNOWN, window=100_000, price=Price(Decimal(1_000), None, Decimal(1_000)))
     chat.receive(completion("a", 100))
     assert chat.cost == Decimal("0.000125")
-    reply = chat.receive(completion("b", 100))
-    get_driver(chat).record_call(reply, "gpt-4o-mini", "summary", counted=100, price_basis="list")
-    assert chat.ledger.totals["gpt-4o-mini", "summary"].cost < Decimal("0.001")
 
 
 def test_each_warning_is_given_once_and_again_after_the_ledger_is_reset() -> None:

@@ -27,6 +27,7 @@ from brim.fitting.api import Count
 from brim.fitting.api import count as count_offline
 from brim.fitting.flow import CountMode, Flow, Job, SummaryJob
 from brim.fitting.plan import Plan, Request, TextCount
+from brim.fitting.profile import ModelProfile
 from brim.fitting.summarizer import MAX_SUMMARY_CHARS, Summarizer
 from brim.providers.endpoint import Endpoint
 from brim.providers.errors import find_error, is_free_of_charge, is_template_rejection
@@ -37,7 +38,6 @@ from brim.providers.server_info import (
     ServerKind,
     apply_server_info,
     detect_truncation,
-    find_price_basis,
 )
 from brim.providers.summarizers import AsyncSummarizer, BlockingSummarizer, call_summarizer_async
 from brim.providers.sync import Portal
@@ -47,15 +47,12 @@ from brim.session.driver import RequestSettings, SessionDriver
 from brim.session.ledger import Category
 from brim.session.recall import MAX_RECALLS, is_recall_forced
 from brim.session.reply_stream import AsyncReplyStream
-from brim.session.session import Session, get_driver
+from brim.session.session import Session, create_scratch, get_driver
 from brim.session.short_view import ShortView
 from brim.session.summaries import Turn, build_summary_messages
 from brim.storage.calibration_store import CalibrationStore
 from brim.wire.formats import FORMATS, FormatName
 from brim.wire.reply import Reply
-from brim.wire.reply_parser import parse_reply
-from brim.wire.template_adapter import apply_template
-from brim.wire.template_rules import rules_for
 
 T = TypeVar("T")
 Args = ParamSpec("Args")
@@ -245,29 +242,27 @@ class AsyncClient:
         """Return a summarizer that asks a model of this server.
 
         `focus` is what the summaries are mainly about, `max_chars` their maximum length. `options`
-        are sent with its requests.
+        are sent with its requests. Their cost counts for the session and its caps.
         """
+        sent: dict[str, Any] = dict(options)
 
         async def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
-            driver, budget = get_driver(session), session.budget
-            messages = build_summary_messages(
-                previous,
-                evicted,
-                room=budget.limit,
-                count=driver.count_text,
-                max_chars=max_chars,
-                focus=focus,
+            profile = get_driver(session).profile
+            if model not in (None, profile.model):
+                known = profile.window, profile.reply
+                profile = ModelProfile(model, *known, guess=session.budget.window)
+            scratch = create_scratch(profile, session.ledger)
+            await self.prepare(scratch)
+            room, count = scratch.budget.limit, get_driver(scratch).count_text
+            instructions, request = build_summary_messages(
+                previous, evicted, room=room, count=count, max_chars=max_chars, focus=focus
             )
-            name = model or session.model or ""
-            build = FORMATS[self.endpoint.format].build
-            rules = driver.profile.rules() if name == session.model else rules_for(name)
-            shaped = apply_template(messages, rules)
-            body = build(shaped, model=name, reply=budget.reply) | options
-            reply = parse_reply(await self.connection.post(self.endpoint.chat_path, body))
-            counted = sum(driver.count_text(message["content"]) for message in messages)
-            basis = find_price_basis(self._kind, self.endpoint)
-            driver.record_call(reply, name, "summary", counted=counted, price_basis=basis)
-            return reply.text
+            scratch.system = instructions["content"]
+            scratch.user(request["content"])
+            try:
+                return (await self.send(scratch, category="summary", **sent)).text
+            finally:
+                session.warnings.extend(scratch.warnings)
 
         return summarize
 

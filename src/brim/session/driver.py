@@ -19,7 +19,7 @@ from brim.fitting.clip import clip
 from brim.fitting.flow import CountMode, Flow, confirm_reply
 from brim.fitting.plan import Plan, Request
 from brim.fitting.policies import POLICIES, RollingSettings, resolve_policy
-from brim.fitting.profile import ModelProfile, PriceBasis
+from brim.fitting.profile import ModelProfile
 from brim.messages import Message
 from brim.models.pricing import Price
 from brim.session import validation
@@ -481,37 +481,18 @@ class SessionDriver:
                 result = {"role": "tool", "tool_call_id": call.id, "content": answerer.answer(call)}
                 self.append(result)
 
-    def record_call(
-        self, reply: Reply, model: str, category: Category, *, counted: int, price_basis: PriceBasis
-    ) -> None:
-        """Record the cost of a call outside the conversation; `counted` are its prompt tokens."""
-        profile = replace(self.profile, price_basis=price_basis)
-        if model != (profile.model or ""):
-            profile = replace(profile, model=model, price=None, called=None)
-        self._record_usage(reply, profile, category, counted)
-
     def _record_cost(self, reply: Reply, pending: PendingRequest) -> None:
         profile, size = pending.profile, pending.plan.size
-        self._record_usage(reply, profile, pending.category, size, pending.reservation)
-
-    def _record_usage(
-        self,
-        reply: Reply,
-        profile: ModelProfile,
-        category: Category,
-        counted: int,
-        reservation: CallReservation | None = None,
-    ) -> None:
         output = profile.counter().message(openai_chat.read_message(reply.message, 0))
         self.warnings += self.ledger.record(
             profile.name,
-            category,
+            pending.category,
             usage=reply.usage,
-            counted=counted,
+            counted=size,
             counted_output=output if reply.usage is None else 0,
-            price=profile.price_for(counted),
+            price=profile.price_for(size),
             cost=reply.cost,
-            reservation=reservation,
+            reservation=pending.reservation,
         )
 
     def handle_context_length_error(self, overflow: Overflow) -> None:

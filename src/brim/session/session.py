@@ -416,6 +416,15 @@ def get_driver(session: Session) -> SessionDriver:
     return session._driver
 
 
+def create_scratch(profile: ModelProfile, ledger: Ledger | None) -> Session:
+    """Return a session for a request outside of a conversation, billed to the same ledger."""
+    scratch = Session()
+    scratch._driver.profile = profile
+    if ledger is not None:
+        scratch._driver.ledger = ledger
+    return scratch
+
+
 def _copy_tools(
     tools: Sequence[object] | None, recalls: bool = False
 ) -> list[dict[str, Any]] | None:

@@ -17,8 +17,8 @@ from brim.providers.errors import choose_fallback
 from brim.providers.from_config import LOCAL, ModelChoice, choose_model, open_client, server_name
 from brim.session.driver import ASSUMED_WINDOW, SessionDriver
 from brim.session.ledger import Ledger
-from brim.session.session import Session, get_driver
-from brim.session.summaries import Turn, build_summary_messages
+from brim.session.session import Session, create_scratch, get_driver
+from brim.session.summaries import Turn
 
 if TYPE_CHECKING:
     from brim.providers.client import Client
@@ -126,27 +126,17 @@ class ModelClients:
 
     def build_summarizer(self, name: str, ledger: Ledger, focus: str | None = None) -> Summarizer:
         """Return a function that writes summaries with this model."""
-        max_chars = self.config.summary.max_chars
 
-        def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> str:
-            scratch = self._open_scratch(name, ledger)
-            room, count = scratch.budget.limit, get_driver(scratch).count_text
-            instructions, request = build_summary_messages(
-                previous, evicted, room=room, count=count, max_chars=max_chars, focus=focus
-            )
-            scratch.system = instructions["content"]
-            scratch.user(request["content"])
-            return self.client(name).send(scratch, category="summary").text
+        def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> object:
+            scratch, max_chars = self._open_scratch(name, ledger), self.config.summary.max_chars
+            write = self.client(name).summarizer(scratch, focus=focus, max_chars=max_chars)
+            return write(previous, evicted)
 
         return summarize
 
     def _open_scratch(self, name: str, ledger: Ledger | None) -> Session:
         """Return a temporary session with a model, billed to this ledger."""
-        scratch = Session()
-        driver = get_driver(scratch)
-        driver.profile = self.profile(name)
-        if ledger is not None:
-            driver.ledger = ledger
+        scratch = create_scratch(self.profile(name), ledger)
         self.prepare(scratch, name)
         return scratch
 
