@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from brim import config
 from brim.config import Config, UpstreamConfig
-from brim.errors import AuthenticationError, BrimError, InputError, ProviderError
+from brim.errors import AuthenticationError, BrimError, InputError
 from brim.fitting.profile import ModelProfile
 from brim.fitting.text_tables import format_columns
 from brim.gateway.model_route import UNKNOWN_WINDOW
@@ -32,7 +32,6 @@ CHECK_SECONDS: Final = 5.0
 """Timeout of a check."""
 MAX_LISTED_MODELS: Final = 5
 """Models of a list whose context windows are checked."""
-_NO_MODEL_LIST: Final = frozenset((404, 405, 501))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +94,11 @@ def _find_unserved_fallbacks(upstream: UpstreamConfig, config: Config) -> list[s
 async def _check_models(name: str, upstream: UpstreamConfig, server: ServerInfo) -> UpstreamCheck:
     host = server.transport.endpoint.host
     try:
-        offered = await server.models()
+        offered = await server.offered()
     except AuthenticationError:
         if upstream.key_env:
             raise
         return UpstreamCheck(name, "ok", f"{host} responds, and requires a key, which clients send")
-    except ProviderError as error:
-        if error.status not in _NO_MODEL_LIST:  # some servers have no list of models
-            raise
-        offered = []
     named = [model for model in upstream.models if not is_pattern(model)]
     if len(offered) > 1 and (missing := [model for model in named if model not in offered]):
         message = f"{host} responds, but does not list {', '.join(missing)}"

@@ -36,6 +36,8 @@ MIN_SECRET_LENGTH: Final = 6
 
 RETRYABLE_STATUSES: Final = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 """Statuses after which the same request may succeed."""
+NOT_FOUND_STATUSES: Final = frozenset((404, 405, 501))
+"""Statuses of a server that does not have a path."""
 REQUEST_STATUSES: Final = frozenset((400, 411, 413, 415, 422))
 """Statuses about the request itself, which another model would reject as well."""
 

@@ -40,8 +40,6 @@ BASE_TIMEOUT = 2.0
 """Seconds for a small request; a large one gets more."""
 BYTES_PER_SECOND = 100_000
 FIRST_PAUSE, LONGEST_PAUSE = 30.0, 600.0
-NOT_FOUND_STATUSES: Final = frozenset((404, 405, 501))
-"""Statuses of a server without this method."""
 INVALID_REQUEST_STATUSES: Final = frozenset((400, 413, 422))
 """Statuses that concern this one request."""
 AUTH_STATUSES: Final = frozenset((401, 403))
@@ -403,7 +401,7 @@ class ServerCounter:
         status, is_too_long = error.status, isinstance(error, ContextLengthError)
         if status == 200:
             self._rule_out(state, method, "did not return a count")
-        elif status in NOT_FOUND_STATUSES:
+        elif status in errors.NOT_FOUND_STATUSES:
             self._rule_out(state, method, f"returned {status}")
         elif is_too_long or status in INVALID_REQUEST_STATUSES or errors.is_invalid_request(error):
             if state.proven is None and request.is_smallest:

@@ -24,6 +24,7 @@ from brim.errors import (
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.profile import ModelProfile, PriceBasis
 from brim.providers.endpoint import Endpoint, quote_model
+from brim.providers.errors import NOT_FOUND_STATUSES
 from brim.providers.transport import Transport
 from brim.storage.calibration_store import CalibrationStore
 from brim.wire.template_trial import TemplateVerdict
@@ -114,6 +115,15 @@ class ServerInfo:
         listing = await self._list_models(retries=None, timeout=None, headers=headers)
         names = (model.get("id") for model in listing.models)
         return [name for name in names if isinstance(name, str) and name]
+
+    async def offered(self) -> list[str]:
+        """Return the names of the models; none if the server has no list of them."""
+        try:
+            return await self.models()
+        except ProviderError as error:
+            if error.status in NOT_FOUND_STATUSES:
+                return []
+            raise
 
     async def window_of(self, model: str, headers: Mapping[str, str] | None = None) -> Window:
         """Return the window of a model at the running server; it is the same for every client."""

@@ -224,12 +224,7 @@ async def _list_models(transport: Transport, at: ModelConfig) -> list[FoundModel
     from brim.providers.server_info import ServerInfo
 
     server = ServerInfo(transport)
-    names: list[str] = []
-    try:
-        names = await server.models()
-    except ProviderError as error:
-        if error.status != 404:
-            raise
+    names = await server.offered()
     kind: str = (await server.window_of(names[0] if len(names) == 1 else "")).kind
     for own, list_own in _OWN_LISTS.items():
         if kind in (own, "unknown") and (found := await list_own(transport)):

@@ -12,11 +12,7 @@ from dataclasses import dataclass, field
 
 from brim.config import Config, ModelConfig
 from brim.errors import (
-    AuthenticationError,
     BrimError,
-    ConnectionFailedError,
-    ProviderError,
-    ProviderTimeoutError,
 )
 from brim.fitting.profile import ModelProfile, PriceBasis
 from brim.models import catalog, pricing
@@ -93,15 +89,8 @@ async def _query_server(
     model_name = profile.model or ""
     async with Transport(endpoint) as connection, asyncio.timeout(3 * patience):
         server = ServerInfo(connection)
-        models: list[str] = []
-        try:
-            async with asyncio.timeout(patience):
-                models = await server.models()
-        except (AuthenticationError, ConnectionFailedError, ProviderTimeoutError):
-            raise
-        except ProviderError as error:
-            if error.status not in (404, 405, 501):  # some servers do not list models
-                raise
+        async with asyncio.timeout(patience):
+            models = await server.offered()
         window = await server.window_of(model_name)
         counter = ServerCounter(connection, enabled=counts, states=CountStates(), timeout=patience)
         smallest = [{"role": "user", "content": "hello"}]
