@@ -99,6 +99,7 @@ def test_a_summarizer_never_stops_the_conversation(policy: PolicyName, result: o
     assert request.plan.fits
     assert HEADING not in read_text(request)
     assert len(request.plan.dropped) >= len(plain.plan.dropped)
+    assert ["without a summary" in warning for warning in request.plan.warnings] == [True]
 
 
 def test_a_long_summary_is_shortened_by_its_writer() -> None:

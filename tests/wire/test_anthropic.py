@@ -191,7 +191,7 @@ def test_a_program_and_the_calls_it_makes_are_one_turn() -> None:
     [
         ("hello", "must be a mapping, but is a str"),
         ({"content": "hello"}, "has no role"),
-        ({"role": "user", "content": 7}, "content must be text or a list, but is a int"),
+        ({"role": "user", "content": 7}, "content must be text or a list, but is an int"),
         ({"role": "user", "content": [object()]}, "part 0 of content must be a mapping"),
         ({"role": "user", "content": [result("a", 7)]}, "content must be text or a list"),
         ({"role": "user", "content": "x", "_priority": "high"}, "_priority must be a whole number"),

@@ -138,7 +138,7 @@ def test_reserved_fields() -> None:
         (None, "must be a mapping, but is null"),
         ({"content": "hello"}, "has no role"),
         ({"role": "", "content": "hello"}, "has no role"),
-        (user(7), "content must be text, parts or null, but is a int"),
+        (user(7), "content must be text, parts or null, but is an int"),
         ({"role": "assistant", "tool_calls": "x"}, "tool_calls must be a list, but is a str"),
         ({"role": "assistant", "tool_calls": ["x"]}, "a tool call must be a mapping"),
         (user("x", _priority="high"), "_priority must be a whole number, but is a str"),

@@ -187,7 +187,7 @@ def test_configuration_updates_are_system_turns_and_a_compaction_is_pinned() -> 
     [
         ("hello", "must be a mapping, but is a str"),
         ({"content": "hello"}, "has neither a role nor a type"),
-        ({"role": "user", "content": 7}, "content must be text or a list, but is a int"),
+        ({"role": "user", "content": 7}, "content must be text or a list, but is an int"),
         ({"role": "user", "content": ["hello"]}, "part 0 of content must be a mapping"),
         ({"role": "user", "content": "x", "_priority": "high"}, "_priority must be a whole number"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from brim.errors import ContextOverflowError, MessageError
 from brim.fitting.budget import Budget
@@ -44,6 +44,8 @@ from brim.wire.openai_chat import describe_message, find_origins
 from brim.wire.prompt_counter import PromptCounter
 from brim.wire.template_adapter import apply_template, match_origins
 from brim.wire.template_rules import PERMISSIVE, TemplateRules
+
+NO_SUMMARY: Final = "summarize returned no usable text, so messages were dropped without a summary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +195,15 @@ class ParsedBody(NamedTuple):
         plan = self._plan_once()
         if self.fitter.summarize is None or not (dropped := self._find_uncovered(plan)):
             return plan
-        before = self.conversation.summary
-        self._set_summary(self._summarize(self.fitter.summarize, dropped) or before)
+        before, text = self.conversation.summary, self._summarize(self.fitter.summarize, dropped)
+        self._set_summary(text or before)
         self.conversation.covered |= dropped
         try:
-            return self._plan_once()
+            plan = self._plan_once()
         except ContextOverflowError:
             self._set_summary(before)
-            return self._plan_once()
+            plan = self._plan_once()
+        return plan if text else replace(plan, warnings=[*plan.warnings, NO_SUMMARY])
 
     def _plan_once(self) -> Plan:
         planner, prompt = self.conversation.planner, self.fitter.prompt

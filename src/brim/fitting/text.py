@@ -23,7 +23,9 @@ def encode(
     """
     chosen = _find(model, tokenizer)
     if not hasattr(chosen, "encode"):
-        raise UnknownTokenizerError(f"{chosen.name} counts text, but cannot encode it.")
+        raise UnknownTokenizerError(
+            f"{chosen.name} counts text, but cannot encode it. Use another model or tokenizer."
+        )
     tokens: list[int] = chosen.encode(_check_text(text))
     return tokens
 

@@ -118,7 +118,9 @@ def to_message_error(error: Exception, index: int) -> Exception:
 
 
 def describe_type(value: object) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
+    name = type(value).__name__
+    article = "an" if name[0] in "aeiouAEIO" else "a"
+    return "null" if value is None else f"{article} {name}"
 
 
 def require_mapping(value: object, index: int, what: str = "") -> Part:
