@@ -274,14 +274,29 @@ def test_far_from_the_limit_the_server_counts_only_with_always() -> None:
     assert Driven(chat, by_gpt, "off").counts == []
 
 
-def test_new_text_that_fits_by_a_small_margin_is_sent_without_a_server_that_counts() -> None:
-    chat = Session(UNKNOWN, window=1_000, reply=1)
-    chat.append({"role": "user", "content": "word " * 690})
+@pytest.mark.parametrize("density", [0.9, 1.3])
+@pytest.mark.parametrize("share", [0.95, 1.01])
+def test_new_text_is_sent_up_to_the_limit_once_reports_show_its_size(
+    density: float, share: float
+) -> None:
+    chat = Session(UNKNOWN, window=2_001, reply=1)
+    tokens = 50
+    for words in (300, 100, 200, 100, 200):
+        chat.append({"role": "user", "content": "word " * words})
+        assert not chat.request().plan.is_trimmed
+        tokens += 10 + round(density * words)
+        chat.receive(answer(tokens))
+    room = share * 2_000 - tokens - 10
+    chat.append({"role": "user", "content": "word " * round(room / density)})
+    assert chat.request().plan.is_trimmed is (share > 1)
+
+
+def test_text_that_was_never_measured_needs_a_larger_margin() -> None:
+    chat = Session(UNKNOWN, window=2_001, reply=1)
+    chat.append({"role": "user", "content": "word " * 900})
     chat.request()
-    chat.receive(answer(700))
-    chat.append({"role": "user", "content": "word " * 235})
-    assert not chat.request().plan.is_trimmed
-    chat.append({"role": "user", "content": "word " * 30})
+    chat.receive(answer(900))
+    chat.append({"role": "user", "content": "word " * 1_050})
     assert chat.request().plan.is_trimmed
 
 

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil, isfinite, log
 from typing import Any, Final
 
+from brim.fitting.growth import UNMEASURED_GROWTH, Content, Growth
+
 RATIO_STEP: Final = 1.02
 MAX_REPORTS: Final = 8
 """The number of reports that are kept, the newest ones."""
@@ -49,6 +51,8 @@ class Calibration:
     """The window that the server advertised at that time; `window` is void if that changes."""
     shortfalls: tuple[int, ...] = ()
     """Tokens that large requests took in addition to an exact count, the newest last."""
+    growth: Growth = UNMEASURED_GROWTH
+    """The tokens of new messages, by the difference of reports."""
 
     @property
     def ratio(self) -> float:
@@ -101,6 +105,10 @@ class Calibration:
         shortfall = min(max(0, tokens), MAX_SHORTFALL)
         return replace(self, shortfalls=(*self.shortfalls, shortfall)[-MAX_REPORTS:])
 
+    def add_growth(self, content: Content, tokens: int) -> Calibration:
+        """Return the calibration with the tokens by which new messages made a request longer."""
+        return replace(self, growth=self.growth.add_report(content, tokens))
+
     def with_window(self, window: int | None, advertised: int | None = None) -> Calibration:
         return replace(self, window=window, advertised=advertised)
 
@@ -131,6 +139,7 @@ class Calibration:
             _parse_size(data.get("window")),
             _parse_size(data.get("advertised")),
             _parse_sizes(data.get("shortfalls")),
+            Growth.from_dict(data.get("growth")),
         )
 
 

@@ -13,7 +13,14 @@ from typing import Final, NamedTuple
 
 from brim.errors import Overflow
 from brim.fitting.calibration import SHORTFALL_STEP, Calibration
-from brim.fitting.flow import MAX_UNDERESTIMATE, Measurement, estimate_bounds
+from brim.fitting.flow import (
+    MAX_UNDERESTIMATE,
+    Measurement,
+    estimate_bounds,
+    list_new_messages,
+    measure_framing,
+)
+from brim.fitting.growth import Content
 from brim.fitting.plan import Plan
 from brim.fitting.planner import Planner
 from brim.fitting.profile import ModelProfile
@@ -42,11 +49,16 @@ class ReportFeedback(NamedTuple):
 
 
 def evaluate_report(
-    plan: Plan, tokens: int, planner: Planner, profile: ModelProfile, counted_with: Calibration
+    plan: Plan,
+    tokens: int,
+    planner: Planner,
+    profile: ModelProfile,
+    counted_with: Calibration,
+    before: Measurement | None = None,
 ) -> ReportFeedback | None:
     """Return the conclusions from the reported size of a prompt; None if it is not credible.
 
-    `counted_with` is the calibration that the planner counts with.
+    `counted_with` is the calibration that the planner counts with, `before` the last report.
     """
     counter = planner.counter
     ratio = counted_with.ratio if counter.density else 1.0
@@ -59,8 +71,13 @@ def evaluate_report(
     # Compare with the uncalibrated estimate: otherwise one wrong report would justify the next.
     is_odd = _is_partial(tokens, plan.tokens / ratio, least / ratio)
     is_odd = is_odd or tokens > MAX_REPORT_RATIO * plan.tokens / ratio
-    if is_informative(plan, counter) and not is_odd and is_text(plan):
-        profile = profile.with_calibration(_calibrate(plan, tokens, planner, profile, counted_with))
+    if is_text(plan) and not is_odd:
+        calibration = profile.calibration
+        if is_informative(plan, counter) and not _is_framing(plan, counter):
+            calibration = _calibrate(plan, tokens, planner, profile, counted_with)
+        if before is not None and before.is_base_of(plan):
+            calibration = _add_growth(calibration, plan, tokens, before, counter)
+        profile = profile.with_calibration(calibration)
     return ReportFeedback(profile, is_baseline=not _is_partial(tokens, plan.tokens, least))
 
 
@@ -75,9 +92,24 @@ def _calibrate(
     return calibration.add_shortfall(min(tokens - plan.tokens, most))
 
 
+def _add_growth(
+    calibration: Calibration, plan: Plan, tokens: int, before: Measurement, counter: Counter
+) -> Calibration:
+    """Return the calibration with the difference of two reports of a growing conversation."""
+    new = list_new_messages(plan, before)
+    if not new or tokens <= before.tokens:
+        return calibration
+    return calibration.add_growth(Content.of(new, counter), tokens - before.tokens)
+
+
 def is_informative(plan: Plan, counter: Counter) -> bool:
     """Return whether a report can change the calibration; of an exact count only a large one."""
     return counter.density > 0 or plan.tokens >= LARGE_REQUEST_SHARE * plan.budget.room
+
+
+def _is_framing(plan: Plan, counter: Counter) -> bool:
+    """Return whether most of an estimate is for what templates print around short messages."""
+    return counter.density > 0 and measure_framing(plan.sent, counter) > plan.tokens / 2
 
 
 def is_text(plan: Plan) -> bool:

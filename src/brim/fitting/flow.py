@@ -13,6 +13,7 @@ that it does not fit.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter as TallyCounter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -20,6 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from brim.errors import ContextOverflowError
 from brim.fitting.calibration import round_up_ratio
+from brim.fitting.growth import UNMEASURED_GROWTH, Content, Growth
 from brim.fitting.plan import Plan, get_overflow_plan
 from brim.fitting.planner import Planner
 from brim.messages import Message
@@ -33,9 +35,11 @@ T = TypeVar("T")
 
 MAX_UNDERESTIMATE: Final = 0.25
 """By at most this share an estimate of new text is too low, regardless of calibration."""
-MAX_UNCOUNTED: Final = 0.06
-"""The same share without a server that counts: a needless trim costs more than a rare second try
-after a context-length error."""
+FIRST_DEVIATIONS: Final = 1.3
+LATER_DEVIATIONS: Final = 3.0
+"""By so many standard deviations, the growth of a conversation may be above its estimate if the
+server does not count. A first trim that is not needed costs more than a rare second try after a
+context-length error; a later trim comes anyway, only a turn earlier."""
 MAX_OVERESTIMATE: Final = 0.5
 """By at most this share an estimate is too high."""
 MIN_TOKENS_PER_BYTE: Final = 0.05
@@ -47,6 +51,8 @@ TRIM_MARGIN: Final = 0.06
 """By this share the messages that a trim keeps may be denser than the measured ones."""
 RETRY_MARGIN: Final = 0.1
 """The same share after a context-length error: the request is sent only once more."""
+MAX_RATIO_GAIN: Final = 1.25
+"""The factor by which the ratio of a trimmed request may be above that of the measured one."""
 TEMPLATE_SLACK: Final = 16
 """Tokens that a template may add at the end of a turn."""
 TRIM_TARGET: Final = 0.99
@@ -122,6 +128,16 @@ class Measurement:
         """Actual tokens per estimated token."""
         return self.tokens / max(1, self.estimate)
 
+    def ratio_within(self, room: int, slope: float) -> float:
+        """Return the ratio of a request that is trimmed to the room.
+
+        Each estimated token that is dropped makes it shorter by `slope`: what a template adds, such
+        as instructions before tools, stays.
+        """
+        slope, most = min(slope, self.ratio), MAX_RATIO_GAIN * self.ratio
+        left = self.estimate - (self.tokens - room) / slope
+        return min(max(self.ratio, room / left), most) if left > 0 else most
+
     def rescale(self, factor: float) -> Measurement:
         """Return the measurement for a counter that estimates `factor` times as many tokens."""
         return replace(self, estimate=round(factor * self.estimate))
@@ -134,6 +150,7 @@ def plan_request(
     count: CountMode = "off",
     measurement: Measurement | None = None,
     counter: Counter | None = None,
+    growth: Growth = UNMEASURED_GROWTH,
     renew: NewPlanner | None = None,
     continues: bool = True,
 ) -> PlanFlow:
@@ -141,9 +158,10 @@ def plan_request(
 
     Messages that continue from the last trim are sent as long as they are known to fit: by an
     exact count, by the last measurement and the messages added since, or by a count of the server.
-    `counter` has the newest calibration, for these added messages; by default the planner's. If
-    they do not fit, the conversation is trimmed, with the planner of `renew`, which may count
-    better than the current one. Without `continues`, the plan depends on the history alone.
+    `counter` (by default the planner's) and `growth` have the newest calibration, for these added
+    messages. If they do not fit, the conversation is trimmed, with the planner of `renew`, which
+    may count better than the current one. Without `continues`, the plan depends on the history
+    alone.
     """
     counter = counter or planner.counter
     if count == "off" and measurement is None:
@@ -154,47 +172,49 @@ def plan_request(
     if held is not None and _is_known_too_long(planner, held):
         measurement = _extend_measurement(held, measurement, counter)
     elif held is not None:
-        share = MAX_UNCOUNTED if count == "off" else MAX_UNDERESTIMATE
-        bounds = estimate_bounds(held, planner, measurement, counter, share)
+        bounds = estimate_bounds(held, planner, measurement, counter, growth)
         plan, count, measurement = yield from _try_held(held, bounds, build, count, measurement)
         if plan is not None:
             return apply_measurement(plan, measurement, counter)
         measurement = _extend_measurement(held, measurement, counter)
+        if count == "off" and measurement is not None and not measurement.rejected:
+            tokens = max(measurement.tokens, ceil(bounds.expected))
+            measurement = replace(measurement, tokens=tokens)
     fresh = renew() if renew else planner
     if count == "off" and measurement is None and fresh.ratio is None:
         return fresh.plan()
     if fresh is not planner and held is not None and measurement:
         measurement = measurement.rescale(fresh.count_plan(held) / max(1, held.tokens))
     if _is_rejected(measurement) or (held is not None and held.is_trimmed):
-        return (yield from _trim(fresh, build, count, measurement))
-    return (yield from _replay(fresh, build, count, measurement))
+        return (yield from _trim(fresh, build, count, measurement, growth))
+    return (yield from _replay(fresh, build, count, measurement, growth))
 
 
 def _try_held(
     held: Plan,
-    bounds: tuple[float, float],
+    bounds: SizeBounds,
     build: BuildBody,
     count: CountMode,
     known: Measurement | None,
 ) -> Generator[CountJob, int | None, tuple[Plan | None, CountMode, Measurement | None]]:
     """Return the plan without a new trim if it fits, and what is known now.
 
-    `bounds` are of its size.
+    `bounds` are of its size. Without the server's count, a plan that is likely to fit is sent: a
+    needless trim costs more than a rare second try after a context-length error.
     """
-    room, (least, most) = held.budget.room, bounds
-    if most <= room and count != "always":
+    room = held.budget.room
+    if bounds.most <= room and count != "always":
         return held, count, known
-    if least <= room and count != "off":
+    if bounds.least <= room and count != "off":
         counted = yield from _count(held, build)
         if counted is not None and counted.fits:
             return counted, count, known
-        if counted is None and most <= room:
-            return held, count, known
         if counted is None:
             count = "off"  # decide without the server
         else:
             known = Measurement.of_count(counted)
-    return None, count, known
+    is_likely = count == "off" and bounds.likely <= room
+    return held if is_likely else None, count, known
 
 
 def _count(plan: Plan, build: BuildBody) -> Generator[CountJob, int | None, Plan | None]:
@@ -246,71 +266,92 @@ def _extend_measurement(
     return Measurement.of(held, apply_measurement(held, measurement, counter).size)
 
 
+class SizeBounds(NamedTuple):
+    """The size of a request, as far as it is known: the best estimate, and how far it may be off.
+
+    `likely` is an upper bound that few requests exceed; `least` and `most` always hold.
+    """
+
+    least: float
+    expected: float
+    likely: float
+    most: float
+
+
 def estimate_bounds(
     plan: Plan,
     planner: Planner,
     measurement: Measurement | None = None,
     counter: Counter | None = None,
-    share: float = MAX_UNDERESTIMATE,
-) -> tuple[float, float]:
-    """Return the fewest and the most tokens that a plan can take.
+    growth: Growth = UNMEASURED_GROWTH,
+) -> SizeBounds:
+    """Return the bounds of a plan's size.
 
-    `counter` counts the messages after the measured ones; by default it is the planner's. By
-    `share` at most, its estimate of them is too low.
+    `counter` and `growth` are for the messages after the measured ones; the default is the
+    planner's counter.
     """
     if measurement is not None and measurement.rejected:
-        return plan.tokens * measurement.ratio, plan.tokens * measurement.ratio
+        tokens = plan.tokens * measurement.ratio
+        return SizeBounds(tokens, tokens, tokens, tokens)
     if measurement is None or not measurement.is_base_of(plan):
         return _estimate_all(plan, planner)
+    known = measurement.tokens
     if plan.tokens == measurement.estimate:
-        return measurement.tokens, measurement.tokens
+        return SizeBounds(known, known, known, known)
     counter = counter or planner.counter
-    new = plan.history.messages[measurement.length : plan.length]
-    bounds = _Bounds.of(_count_since(plan, measurement, counter), new, counter, share=share)
-    return (
-        measurement.tokens + bounds.least - TEMPLATE_SLACK,
-        measurement.tokens + bounds.most + TEMPLATE_SLACK,
+    new = list_new_messages(plan, measurement)
+    least, most = _bound_text(_count_since(plan, measurement, counter), new, counter)
+    expected, deviation = growth.estimate(Content.of(new, counter))
+    deviations = LATER_DEVIATIONS if plan.is_trimmed else FIRST_DEVIATIONS
+    return SizeBounds(
+        known + least - TEMPLATE_SLACK,
+        known + expected,
+        known + expected + deviations * deviation,
+        known + most + TEMPLATE_SLACK,
     )
 
 
-def _estimate_all(plan: Plan, planner: Planner) -> tuple[float, float]:
+def _estimate_all(plan: Plan, planner: Planner) -> SizeBounds:
     """Return the bounds without a measurement: up to its margin, the estimate is trusted."""
+    most = plan.tokens + plan.budget.margin
     if plan.exact:
-        return plan.tokens, plan.tokens + plan.budget.margin
+        return SizeBounds(plan.tokens, plan.tokens, most, most)
     counter, outside = planner.counter, planner.foreign_bytes
-    least = _Bounds.of(plan.tokens, plan.sent, counter, outside).least
-    return least, plan.tokens + plan.budget.margin
+    least = _bound_text(plan.tokens, plan.sent, counter, outside)[0]
+    return SizeBounds(least, plan.tokens, most, most)
 
 
-class _Bounds(NamedTuple):
-    """How far an estimate may be off, in both directions."""
+def _bound_text(
+    tokens: int, messages: Iterable[Message], counter: Counter, outside: int = 0
+) -> tuple[float, float]:
+    """Return the fewest and the most tokens of an estimate.
 
-    least: float
-    most: float
+    `outside` are non-Latin bytes outside the messages. A byte of non-Latin text takes between a
+    twentieth of a token and, until it was measured, a whole one. An image may take almost nothing
+    if its provider's formula is unknown, and a message nothing in addition to its text.
+    """
+    messages = list(messages)
+    bytes_ = outside + measure_non_latin(messages) if counter.density else 0
+    latin = max(0.0, tokens - counter.density * bytes_)
+    media = sum(_media_size(message, counter) for message in messages if message.media)
+    framing = measure_framing(messages, counter)
+    densest = min(1.0, (1 + DENSITY_SPREAD * MAX_UNDERESTIMATE) * counter.density)
+    return (
+        max(0.0, latin - media - framing) / (1 + MAX_OVERESTIMATE) + MIN_TOKENS_PER_BYTE * bytes_,
+        latin * (1 + max(counter.uncertainty, MAX_UNDERESTIMATE)) + bytes_ * densest,
+    )
 
-    @classmethod
-    def of(
-        cls,
-        tokens: int,
-        messages: Iterable[Message],
-        counter: Counter,
-        outside: int = 0,
-        share: float = MAX_UNDERESTIMATE,
-    ) -> _Bounds:
-        """Return the bounds of an estimate; `outside` are non-Latin bytes outside the messages.
 
-        A byte of non-Latin text takes between a twentieth of a token and, until it was measured, a
-        whole one. An image may take almost nothing if its provider's formula is unknown.
-        """
-        messages = list(messages)
-        bytes_ = outside + measure_non_latin(messages) if counter.density else 0
-        latin = max(0.0, tokens - counter.density * bytes_)
-        media = sum(_media_size(message, counter) for message in messages if message.media)
-        return cls(
-            max(0.0, latin - media) / (1 + MAX_OVERESTIMATE) + MIN_TOKENS_PER_BYTE * bytes_,
-            latin * (1 + max(counter.uncertainty, share))
-            + bytes_ * min(1.0, (1 + DENSITY_SPREAD * share) * counter.density),
-        )
+def measure_framing(messages: Iterable[Message], counter: Counter) -> int:
+    """Return the tokens of messages without their content, which a template may not print."""
+    roles = TallyCounter(message.role for message in messages)
+    return sum(number * counter.message(Message(role)) for role, number in roles.items())
+
+
+def list_new_messages(plan: Plan, measurement: Measurement) -> list[Message]:
+    """Return what a plan sends after the measured messages."""
+    new = plan.sent_indices[bisect_left(plan.sent_indices, measurement.length) :]
+    return [plan.history.messages[index] for index in new]
 
 
 def _media_size(message: Message, counter: Counter) -> int:
@@ -320,12 +361,13 @@ def _media_size(message: Message, counter: Counter) -> int:
 
 def _count_since(plan: Plan, measurement: Measurement, counter: Counter) -> int:
     """Return the tokens of what a plan sends after the measured messages."""
-    since, history = plan.tokens - measurement.estimate, plan.history
+    since = plan.tokens - measurement.estimate
     new = plan.sent_indices[bisect_left(plan.sent_indices, measurement.length) :]
-    estimate = sum(map(history.tokens, new))
+    estimate = sum(map(plan.history.tokens, new))
     if not estimate:
         return since
-    return ceil(since * sum(counter.message(history.messages[index]) for index in new) / estimate)
+    counted = sum(map(counter.message, list_new_messages(plan, measurement)))
+    return ceil(since * counted / estimate)
 
 
 def apply_measurement(plan: Plan, measurement: Measurement | None, counter: Counter) -> Plan:
@@ -342,7 +384,11 @@ def apply_measurement(plan: Plan, measurement: Measurement | None, counter: Coun
 
 
 def _replay(
-    planner: Planner, build: BuildBody, count: CountMode, measurement: Measurement | None
+    planner: Planner,
+    build: BuildBody,
+    count: CountMode,
+    measurement: Measurement | None,
+    growth: Growth,
 ) -> PlanFlow:
     """Trim a conversation from its beginning, as if each of its requests had been seen.
 
@@ -351,7 +397,10 @@ def _replay(
     """
     ratio = planner.ratio
     if measurement is not None:
-        ratio = max(ratio or 0.0, _round_up(measurement.ratio, planner))
+        measured = measurement.ratio
+        if count == "off":
+            measured = _trim_ratio(planner, measurement, growth)
+        ratio = max(ratio or 0.0, _round_up(measured, planner))
     if ratio is None:
         plan, error = _try_plan(planner)
         if not _needs_count(plan, error, planner, count):
@@ -367,7 +416,8 @@ def _replay(
     for _ in range(MAX_TRIM_ROUNDS):
         apply_ratio(planner, ratio)
         plan, error = _try_plan(planner)
-        plan = replace(plan, calibrated_tokens=int(plan.tokens * ratio))
+        assumed = ratio if error is None or measurement is None else measurement.ratio
+        plan = replace(plan, calibrated_tokens=int(plan.tokens * assumed))
         if count == "off" or (count == "near" and not error and plan.tokens <= plan.budget.limit):
             return _require_fit(plan, planner)
         counted = yield from _count(plan, build)
@@ -426,11 +476,15 @@ def _require_fit(plan: Plan, planner: Planner) -> Plan:
 
 
 def _trim(
-    planner: Planner, build: BuildBody, count: CountMode, measurement: Measurement | None
+    planner: Planner,
+    build: BuildBody,
+    count: CountMode,
+    measurement: Measurement | None,
+    growth: Growth,
 ) -> PlanFlow:
     """Trim at the end of the history, smaller each time, until the server says that it fits."""
     if count == "off":
-        return _trim_by_estimate(planner, measurement)
+        return _trim_by_estimate(planner, measurement, growth)
     room = planner.budget.room
     limit = room if measurement is None else _limit_for(planner, measurement.ratio)
     for _ in range(MAX_TRIM_ROUNDS):
@@ -442,7 +496,7 @@ def _trim(
             return plan
         counted = yield from _count(plan, build)
         if counted is None:
-            return _trim_by_estimate(planner, measurement)
+            return _trim_by_estimate(planner, measurement, growth)
         plan = counted
         if plan.fits:
             return plan
@@ -453,9 +507,11 @@ def _trim(
     raise planner.overflow_error(plan)
 
 
-def _trim_by_estimate(planner: Planner, measurement: Measurement | None) -> Plan:
+def _trim_by_estimate(planner: Planner, measurement: Measurement | None, growth: Growth) -> Plan:
     """Trim without the server: as dense as what was measured, and a little more."""
-    ratio = planner.ratio if measurement is None else measurement.ratio
+    room, ratio = planner.budget.room, planner.ratio
+    if measurement is not None:
+        ratio = _trim_ratio(planner, measurement, growth)
     if ratio is None:
         return planner.trim()
     is_smallest = False
@@ -464,14 +520,21 @@ def _trim_by_estimate(planner: Planner, measurement: Measurement | None) -> Plan
         plan = planner.trim(int(_limit_for(planner, ratio) / (1 + margin)))
     except ContextOverflowError as error:  # what is kept free for denser messages may be enough
         plan, is_smallest = get_overflow_plan(error), True
+        ratio = ratio if measurement is None else measurement.ratio
     if _is_rejected(measurement) and not is_smallest:
         # Its numbers say how much smaller to get, not what the request takes.
         return replace(plan, calibrated_tokens=plan.tokens)
     tokens = int(plan.tokens * ratio)
     if measurement is not None and measurement.rejected and plan.tokens >= measurement.estimate:
-        tokens = max(tokens, planner.budget.room + 1)  # it is no smaller than the rejected request
+        tokens = max(tokens, room + 1)  # it is no smaller than the rejected request
     plan = replace(plan, calibrated_tokens=tokens)
     return _require_fit(plan, planner) if is_smallest else plan
+
+
+def _trim_ratio(planner: Planner, measurement: Measurement, growth: Growth) -> float:
+    """Return the ratio of a request that is trimmed without the server's count."""
+    slope = growth.text_weight / planner.counter.ratio
+    return measurement.ratio_within(planner.budget.room, slope)
 
 
 def _limit_for(planner: Planner, ratio: float) -> int:

@@ -153,6 +153,7 @@ class Composer:
             planner.last_trim,
             state.measurement,
             planner.ratio,
+            state.answered,
         )
 
     def _measure(self, system: str) -> None:
@@ -202,6 +203,7 @@ class Composer:
             count=count,
             measurement=self._state.measurement,
             counter=self._newest_counter,
+            growth=self._state.profile.calibration.growth,
             renew=self._renew_planner,
         )
         if plan.is_server_counted or plan.calibrated_tokens is not None:
@@ -346,12 +348,15 @@ class Composer:
         planner, state = self._planner, self._state
         if planner is None or not plan.history.is_of(planner.history):
             return
-        result = feedback.evaluate_report(plan, tokens, planner, state.profile, state.counted_with)
+        result = feedback.evaluate_report(
+            plan, tokens, planner, state.profile, state.counted_with, state.answered
+        )
         if result is not None:
             self.changes += 1
             self._state = replace(state, profile=result.profile)
             if result.is_baseline:
                 self._set_measurement(plan, tokens)
+                self._state = replace(self._state, answered=self._state.measurement)
 
     def record_rejection(self, plan: Plan, overflow: Overflow) -> None:
         """Make the next request smaller after a context-length error."""

@@ -30,17 +30,18 @@ class PlannerSnapshot:
     reported: Measurement | None
     ratio: float | None = None
     """Actual tokens per counted token, if the server has counted the conversation."""
+    answered: Measurement | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "known": self.known.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PlannerSnapshot:
-        reported = data["reported"]
         parsed = {
             "known": Calibration.from_dict(data["known"]),
             "trim": _parse_trim(data["trim"]),
-            "reported": None if reported is None else Measurement(**reported),
+            "reported": _parse_measurement(data["reported"]),
+            "answered": _parse_measurement(data.get("answered")),
         }
         return cls(**{**data, **parsed})
 
@@ -112,6 +113,8 @@ class ComposerState:
     """The calibration of the current planner; newer ones wait for the next trim."""
     measurement: Measurement | None = None
     """The size of the last request by the server's count."""
+    answered: Measurement | None = None
+    """The last request whose size a reply reported, for the growth since."""
     snapshot: PlannerSnapshot | None = None
     """Where the next planner continues."""
     left: Mapping[str | None, PlannerSnapshot] = field(default_factory=dict)
@@ -136,7 +139,7 @@ class ComposerState:
 
     def restart(self) -> ComposerState:
         """Decide again from all turns, without continuing from the last trim."""
-        return replace(self, measurement=None, snapshot=None, covered_trim=None)
+        return replace(self, measurement=None, answered=None, snapshot=None, covered_trim=None)
 
     def set_profile(self, profile: ModelProfile, current: PlannerSnapshot | None) -> ComposerState:
         """Use another profile; `current` is kept in case its model is used again."""
@@ -153,6 +156,7 @@ class ComposerState:
             snapshot=None,
             counted_with=snapshot.known,
             measurement=snapshot.reported,
+            answered=snapshot.answered,
             system=snapshot.system,
         )
 
@@ -205,7 +209,7 @@ class ComposerState:
             left={},
         ).restart()
         if current is not None and current.trim is not None and current.trim.messages <= length:
-            state = replace(state, snapshot=replace(current, reported=None))
+            state = replace(state, snapshot=replace(current, reported=None, answered=None))
         return state
 
     def clear(self) -> ComposerState:
@@ -258,3 +262,7 @@ class ComposerState:
 
 def _parse_trim(data: Sequence[int] | None) -> TrimRecord | None:
     return None if data is None else TrimRecord(*data)
+
+
+def _parse_measurement(data: Mapping[str, Any] | None) -> Measurement | None:
+    return None if data is None else Measurement(**data)
