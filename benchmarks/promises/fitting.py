@@ -24,6 +24,7 @@ from brim.providers.local import LocalServer
 from brim.session.session import get_driver
 from brim.storage.calibration_store import CalibrationStore
 from brim.wire.overflow import parse_overflow
+from brim.wire.template_adapter import apply_template
 
 WINDOWS = (256, 512, 768, 1024, 1536, 2048, 3072, 4096)
 
@@ -41,7 +42,8 @@ class Tally:
     template_errors: int = 0
     """Sequences that the template rejected."""
     needless: int = 0
-    """Conversations that were trimmed although they fit."""
+    """Requests that were trimmed although the conversation fits, in the form that its template
+    renders without loss."""
     sent: int = 0
     rejected: int = 0
     """Requests that were too long for the server."""
@@ -118,6 +120,12 @@ class Fitting:
                 request = replay.send(tokens)
             except StopIteration:
                 request = None
+            self._save(session, window)
+
+    def _save(self, session: brim.Session, window: int) -> None:
+        """Keep the calibration for the next conversations, as `Client.send` does."""
+        profiles = self._clients[window].asynchronous.profiles
+        profiles.save(session.model or "", get_driver(session).profile.calibration)
 
     def _send(self, request: Request, tally: Tally, reference: ReferenceServer) -> None:
         tally.sent += 1
@@ -144,14 +152,17 @@ class Fitting:
         except TemplateRejectionError:
             tally.template_errors += 1
             return None
-        everything = reference.count(build_unfitted_body(session))
+        unfitted = build_unfitted_body(session)
+        everything = reference.count(unfitted)
         tally.over += tokens > room
         tally.naive += everything > room
         tally.trimmed += request.plan.is_trimmed
-        if everything <= room:
-            tally.needless += request.plan.is_trimmed
-        else:
+        if everything > room:
             tally.fills.append(tokens / room)
+        elif request.plan.is_trimmed:
+            rules = get_driver(session).profile.rules()
+            shaped = apply_template(unfitted["messages"], rules)
+            tally.needless += reference.count({**unfitted, "messages": shaped}) <= room
         return tokens
 
     def _recover(
