@@ -4,9 +4,10 @@
 
 The rows are random spans of the recordings, so that no text repeats, and more than half of them
 exceed the window. Throughput is CPU time in one process, divided by the time to tokenize the same
-kind of text with nothing else. Engines run in the environments of `make test-integrations`; those
-that do not exist are skipped. Those that run on a cluster get a million rows, Polars and Daft a
-tenth. `--short` uses 20,000 rows for memory and engines. Progress goes to standard error.
+kind of text with nothing else; further steps show where the rest goes. Engines run in the
+environments of `make test-integrations`; those that do not exist are skipped. Those that run on a
+cluster get a million rows, Polars and Daft a tenth. `--short` uses 20,000 rows for memory and
+engines. Progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from contextlib import ExitStack
 from hashlib import blake2b
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks import environment, recordings, report
 from benchmarks.report import Cell, Options, Table
+
+if TYPE_CHECKING:
+    from brim.batch.chunks import Chunk
 
 MODEL = "gpt-4o"
 REPLY = 500
@@ -84,40 +88,74 @@ def find_window(size: int) -> int:
 # Throughput
 
 
-def measure_throughput(folder: Path) -> Table:
-    from brim.batch import Fitter
-    from brim.batch.chunks import Chunk, Job, process_chunk
-    from brim.batch.input_files import FileKind, open_source
-    from brim.batch.shapes import MESSAGES
+ALONE = "tokenizing alone"
+READ = "parsing, reading and counting"
+PLAN = "and planning and writing, if all rows fit"
+TRIM = "and trimming the rows that do not fit"
+
+
+def measure_throughput(folder: Path) -> Iterator[Table]:
+    """Measure one process as a worker runs: each step with those before it, always on new rows."""
+    from brim.batch import Counter, Fitter
+    from brim.batch.chunks import Job, parse_rows, process_chunk
+    from brim.batch.workers import collect_between
     from brim.tokens import tokenizer
 
-    window, path = find_window(LARGE_BYTES), folder / "large.jsonl"
-    job = Job(Fitter(model=MODEL, window=window, reply=REPLY))
-    vocabulary = tokenizer("o200k_base")
-    fitting, tokenizing, trimmed = [], [], 0
-    for seed in range(ROUNDS):
-        write_rows(path, LARGE_ROWS // ROUNDS, LARGE_BYTES, 10 + seed)
-        pieces = list(open_source(str(path)).pieces(None))
-        chunks = [Chunk(piece, "", MESSAGES, FileKind("jsonl"), False) for piece in pieces]
-        start = time.process_time()
-        trimmed += sum(process_chunk(chunk, job).tally.trimmed for chunk in chunks)
-        fitting.append(time.process_time() - start)
-        rows = make_rows(LARGE_ROWS // ROUNDS, LARGE_BYTES, 100 + seed)
-        texts = [message["content"] for row in rows for message in row["messages"]]
-        start = time.process_time()
-        for text in texts:
-            vocabulary.count(text)
-        tokenizing.append(time.process_time() - start)
-    best, limit = min(fitting), min(tokenizing)
+    count, counter = tokenizer("o200k_base").count, Counter(model=MODEL)
+    whole, fitted = (
+        Job(Fitter(model=MODEL, window=size, reply=REPLY))
+        for size in (LARGE_BYTES, find_window(LARGE_BYTES))
+    )
+    trimmed = 0
+    steps: dict[str, Callable[[Chunk, Sequence[str]], Any]] = {
+        ALONE: lambda _, texts: list(map(count, texts)),
+        READ: lambda chunk, _: counter(list(parse_rows(chunk.piece, chunk.place))),
+        PLAN: lambda chunk, _: process_chunk(chunk, whole),
+        TRIM: lambda chunk, _: process_chunk(chunk, fitted),
+    }
+    best = dict.fromkeys(steps, float("inf"))
+    with collect_between() as collect:
+        collect()
+        for seed, (name, step) in enumerate(list(steps.items()) * ROUNDS):
+            chunks = make_chunks(folder / "large.jsonl", seed)
+            collect()
+            start = time.process_time()
+            for chunk, texts in chunks:
+                done = step(chunk, texts)
+                collect()
+                trimmed += done.tally.trimmed if name == TRIM else 0
+            best[name] = min(best[name], (time.process_time() - start) / LARGE_ROWS * ROUNDS)
     row: dict[str, Cell] = {
         "rows of 10 kB": LARGE_ROWS,
         "trimmed": trimmed / LARGE_ROWS,
-        "rows/s": round(LARGE_ROWS / ROUNDS / best),
-        "tokenizing alone": round(LARGE_ROWS / ROUNDS / limit),
-        "ratio": best / limit,
+        "rows/s": round(1 / best[TRIM]),
+        ALONE: round(1 / best[ALONE]),
+        "ratio": best[TRIM] / best[ALONE],
     }
-    notes = [f"CPU time of one process, best of {ROUNDS} rounds; {TARGETS}"]
-    return Table("Data sets: throughput per core", [row], {"trimmed": ".0%", "ratio": ".2f"}, notes)
+    styles, notes = {"trimmed": ".0%", "ratio": ".2f"}, [f"best of {ROUNDS} rounds; {TARGETS}"]
+    yield Table("Data sets: throughput per core, in CPU time", [row], styles, notes)
+    before, rows = 0.0, list[dict[str, Cell]]()
+    for name, seconds in best.items():
+        times: dict[str, Cell] = {"µs per row": seconds * 1e6, "added": (seconds - before) * 1e6}
+        rows.append({"step": name, **times, "ratio": seconds / best[ALONE]})
+        before = seconds
+    styles = {"µs per row": ".0f", "added": ".0f", "ratio": ".2f"}
+    yield Table("Data sets: where the time goes", rows, styles)
+
+
+def make_chunks(path: Path, seed: int) -> list[tuple[Chunk, list[str]]]:
+    """Return the chunks of new rows, and the texts in each."""
+    from brim.batch.chunks import Chunk, parse_rows
+    from brim.batch.input_files import FileKind, open_source
+    from brim.batch.shapes import MESSAGES
+
+    write_rows(path, LARGE_ROWS // ROUNDS, LARGE_BYTES, 10 + seed)
+    chunks = []
+    for piece in open_source(str(path)).pieces(None):
+        chunk = Chunk(piece, "large.jsonl: line", MESSAGES, FileKind("jsonl"), False)
+        rows: Any = parse_rows(piece, chunk.place)
+        chunks.append((chunk, [turn["content"] for row in rows for turn in row["messages"]]))
+    return chunks
 
 
 # The command
@@ -295,7 +333,7 @@ def show_progress(text: str) -> None:
 def tables(given: Options) -> Iterator[Table]:
     number = SHORT_ROWS if given.short else ROWS
     parts: dict[str, Callable[[Path], Iterable[Table]]] = {
-        "throughput": lambda folder: [measure_throughput(folder)],
+        "throughput": measure_throughput,
         "command": lambda folder: [measure_command(folder, number)],
         "engines": lambda folder: compare_engines(folder, number),
         "ray": lambda folder: [measure_ray(folder, number // RAY_SHARE)],
