@@ -227,18 +227,20 @@ def open_output(name: str, kind: FileKind, position: int | None = None) -> Outpu
 def check_output(name: str) -> None:
     """Raise the error that `write_output` would raise after a long run; write nothing."""
     if is_remote(name):
-        with open_storage(name, skip_instance_cache=True) as (system, path):
+        with open_storage(name, skip_instance_cache=True) as (system, place):
             system.transaction.start()
             try:
-                system.open(path, "wb").close()
+                system.open(place, "wb").close()
             finally:
                 system.transaction.complete(commit=False)
-    elif name != "-" and not Path(name).exists():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=Path(name).parent):
-            pass
-    elif Path(name).is_dir():
+        return
+    path = Path(name).resolve()
+    if path.is_dir():
         raise InputError(f"{name} is a folder. Name a file.")
+    if name != "-" and (path.is_file() or not path.exists()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=path.parent):  # as `write_file` does
+            pass
 
 
 def write_output(name: str, data: bytes) -> None:
