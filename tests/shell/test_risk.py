@@ -284,11 +284,21 @@ def test_a_dry_run_of_make_runs_only_some_lines(tmp_path: Path) -> None:
         assert assess_line(line, tmp_path).is_destructive, line
 
 
-def test_a_toolchain_of_the_project_is_not_read_only(tmp_path: Path) -> None:
-    assert assess_line("cargo --version", tmp_path).is_read_only
-    (tmp_path / "rust-toolchain.toml").touch()
-    assert not assess_line("cargo --version", tmp_path).is_read_only
-    assert not assess_line("rustc --version", tmp_path).is_read_only
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("cargo --version", "rust-toolchain.toml"), ("rustc --version", "rust-toolchain"),
+        ("yarn why react", ".yarnrc.yml"), ("pnpm list", ".pnpmfile.cjs"),
+    ],
+)  # fmt: skip
+def test_a_file_that_chooses_the_code_of_a_program_is_seen(
+    line: str, name: str, tmp_path: Path
+) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    assert assess_line(line, inside).is_read_only
+    (tmp_path / name).touch()
+    assert not assess_line(line, inside).is_read_only
 
 
 @pytest.mark.parametrize(

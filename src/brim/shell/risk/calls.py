@@ -124,16 +124,17 @@ class ProgramCall:
         options = command_table().options
         valued = options["valued"].get(self.name, "").split()
         switches = options["switches"].get(self.name, "").split()
-        before = ""
+        before, is_sure = "", True
         for at, text in enumerate(self.texts):
             if before in valued:
                 before = ""
             elif text.startswith("-"):
                 before = text
             else:
-                is_sure = "=" in before or before in ("", *switches) or self.name == "git"
+                is_last = "=" in before or before in ("", *switches) or self.name == "git"
+                is_sure = is_sure and is_last
                 yield at, is_sure
-                if is_sure:
+                if is_last:
                     return
                 before = ""
 
@@ -316,8 +317,7 @@ def is_help(call: ProgramCall) -> bool:
     are_names = all(re.fullmatch(r"\w[\w-]*", word) for word in words)
     names = command_table().names
     runs = call.name in names["runners"] or language_of(call.name) is not None
-    is_rust = call.name in ("cargo", "rustc") and call.places.has_toolchain()
-    if is_rust or call.name in names["loads"] or (words and runs):
+    if call.name in names["loads"] or (words and runs):
         return False
     return last in ("--help", "--version") and len(words) <= 2 and are_names
 
@@ -325,6 +325,8 @@ def is_help(call: ProgramCall) -> bool:
 def is_read_only_by_table(call: ProgramCall) -> bool:
     """Return whether the table calls this read-only."""
     table, names = command_table(), command_table().names
+    if call.places.has_setting(table.options["settings"].get(call.name, "").split()):
+        return False
     rules = table.read_only.get(call.name, ())
     is_listed = any(call.name in names[key] for key in ("any", "tools", "readers"))
     if call.name in ("test", "[") and call.has("-v", "-R"):

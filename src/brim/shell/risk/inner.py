@@ -55,11 +55,11 @@ def find_inner_commands(call: ProgramCall) -> Iterator[InnerCommand]:
 
 
 def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
-    """Yield the arguments of an unknown program that look like a command."""
+    """Yield the arguments that look like a command, if the program may run one."""
     table = command_table()
     known = (table.names[key] for key in ("any", "readers", "shells", "databases"))
-    is_known_program = call.name in table.read_only or any(call.name in names for names in known)
-    if is_known_program or is_wrapper(call):
+    is_known_program = any(call.name in names for names in known) or is_wrapper(call)
+    if is_known_program or is_read_only_by_table(call):
         return
     for at, text in enumerate(map(plain, call.texts)):
         first, space, _ = text.partition(" ")

@@ -6,7 +6,7 @@ import glob
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -78,10 +78,12 @@ class Places:
     def exists(self, word: str) -> bool:
         return any(map(os.path.lexists, self.paths(word) or ()))
 
-    def has_toolchain(self) -> bool:
-        """Return whether a file of the project names the programs that rustup runs."""
-        folders = (above for folder in self.folders for above in (folder, *folder.parents))
-        return any(any(above.glob("rust-toolchain*")) for above in folders)
+    def has_setting(self, patterns: Sequence[str]) -> bool:
+        """Return whether the folder, or one above it, has a file of these names."""
+        above = {path for folder in self.folders for path in (folder, *folder.parents)}
+        return any(
+            self.is_lost or any(folder.glob(pattern)) for folder in above for pattern in patterns
+        )
 
     def has_option_file(self) -> bool:
         """Return whether a pattern such as `*` can become an option, because of a file's name."""
@@ -123,7 +125,9 @@ class Places:
         if self.since is None or paths is None:
             return True
         # A program cannot set this time back.
-        return any(path.stat().st_ctime >= self.since for path in paths if path.exists())
+        times = (os.stat(path, follow_symlinks=is_link).st_ctime for path in paths
+                 if path.exists() for is_link in (False, True))
+        return any(time >= self.since for time in times)
 
     def is_own_program(self, path: str) -> bool:
         """Return whether a program lies in the project, so that a model may have written it."""
