@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brim.shell.risk import Assessment, assess
-from brim.shell.risk.calls import command_table
+from brim.shell.risk.calls import load_rules
 
 DATA: Final = Path(__file__).parent / "data"
 TABLE: Final = tomllib.loads((DATA / "danger.toml").read_text("utf-8"))
@@ -162,7 +162,7 @@ def test_sudo_hides_nothing(place: Path) -> None:
 def test_no_wrapper_of_the_table_hides_its_command(place: Path) -> None:
     found = [
         f"{name} {sub} {'1 ' * ('skip1' in traits)}{'1 1 ' * ('skip2' in traits)}{command}"
-        for name, wrappers in command_table().wrappers.items()
+        for name, wrappers in load_rules("wrappers").items()
         for wrapper in wrappers
         for traits in [wrapper.exceptions]
         if "alone" not in traits and "each" not in traits

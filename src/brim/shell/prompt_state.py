@@ -17,7 +17,7 @@ from brim.shell import commands
 from brim.shell.input.classify import Classification, KnownNames, classify, suggest_command
 from brim.shell.input.completer import ProgramNames
 from brim.shell.render.status import TEMPLATE, Status, parse_template, render_status
-from brim.shell.risk.calls import command_table
+from brim.shell.risk.calls import load_rules
 from brim.shell.state import Shell
 from brim.shell.terminal.dialects import SH_NAMES
 from brim.tokens import Counter
@@ -77,8 +77,8 @@ class PromptState:
 
     def suggest(self, line: str) -> str | None:
         """Return the command that the user probably meant; None for a sentence."""
-        table = command_table()
-        common = {*table.read_only, *table.destructive, *table.wrappers, *self._names}
+        kinds = ("read_only", "destructive", "wrappers")
+        common = {*self._names, *(name for kind in kinds for name in load_rules(kind))}
         return suggest_command(line, common & self.names(), self.classify)
 
     def _exists(self, path: str) -> bool:

@@ -39,10 +39,8 @@ attempts = [
 for attempt in attempts:
     try:
         attempt()
-    except PermissionError:
-        continue
     except OSError as error:
-        if error.errno in (errno.EROFS, errno.ENETUNREACH):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENETUNREACH):
             continue
     sys.exit(1)
 """
@@ -65,20 +63,10 @@ class Sandbox:
             "folder": str(folder.resolve()),
             "network": self.network,
             "unset": sorted(secrets),
-            **_system_calls(),
+            **{kind: [*calls.values()] for kind, calls in load_table("system_calls").items()},
             "command": command,
         }
         return [sys.executable, "-I", "-S", sandbox_child.__file__, json.dumps(options)]
-
-
-def _system_calls() -> dict[str, list[int]]:
-    """Return the numbers of the system calls to block, on this machine."""
-    at = 0 if platform.machine() == "x86_64" else 1
-    table = load_table("system_calls")
-    return {
-        kind: [numbers[at] for numbers in calls.values() if numbers[at] >= 0]
-        for kind, calls in table.items()
-    }
 
 
 def choose_sandbox(
@@ -106,8 +94,7 @@ def find_kind() -> tuple[SandboxKind | None, str]:
     if probe("bubblewrap"):
         return "bubblewrap", "bubblewrap"
     if probe("landlock"):
-        version = sandbox_child.landlock_version()
-        return "landlock", f"Landlock (version {version}) and seccomp"
+        return "landlock", f"Landlock (version {sandbox_child.landlock_version()}) and seccomp"
     state = "does not work on this machine" if shutil.which("bwrap") else "is not installed"
     return None, f"bubblewrap {state}; the kernel does not support Landlock"
 

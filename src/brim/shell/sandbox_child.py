@@ -109,12 +109,15 @@ def _enter(run: Callable[[Mapping[str, Any]], None], options: Mapping[str, Any])
 # The filter of system calls
 
 
-def build_filter(denied: Sequence[int], *, ip_allowed: bool) -> bytes:
-    """Return a seccomp program that allows everything except what leaves the sandbox."""
+def build_filter(denied: Sequence[Sequence[int]], *, ip_allowed: bool) -> bytes:
+    """Return a seccomp program that allows everything except what leaves the sandbox.
+
+    Each system call has a number on x86-64 and one on ARM, or -1.
+    """
     at = 0 if platform.machine() == "x86_64" else 1
     rows = [(0x20, 0, 0, 4), (0x15, 1, 0, AUDIT_ARCH[platform.machine()]), (0x06, 0, 0, 0x80000000)]
     rows += [(0x20, 0, 0, 0), (0x35, 0, 1, 0x40000000), (0x06, 0, 0, 0x00050000 | errno.EPERM)]
-    for number in denied:
+    for number in (numbers[at] for numbers in denied if numbers[at] >= 0):
         rows += [(0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | errno.EPERM)]
     rows += _check_argument(IOCTL[at], 24, TERMINAL_INPUT, are_allowed=False)
     rows += _check_argument(SOCKET[at], 16, IP_FAMILIES if ip_allowed else (), are_allowed=True)

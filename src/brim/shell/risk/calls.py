@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Final
+from itertools import pairwise
 
 from brim.data import load_table
-from brim.shell.risk.places import Places, load_patterns
+from brim.shell.risk.places import Places
+from brim.shell.risk.table import language_of, load_names, load_patterns
 from brim.shell.risk.words import UNKNOWN, Word, is_pattern, plain
 
 
@@ -59,13 +60,11 @@ class ProgramCall:
         Stricter than `has`: it must not be the value of another option, or a part of it.
         """
         letters = {flag[1] for flag in flags if re.fullmatch(r"-\w", flag)}
-        is_ordered = self.name in command_table().names["ordered"]
-        joined, valued = (command_table().patterns[key] for key in ("joined", "valued"))
-        before = ""
-        for option in map(plain, self.texts):
-            if option == "--" or (is_ordered and before and before[0] != "-"):
+        is_ordered = self.name in load_names()["ordered"]
+        joined, valued = (load_patterns()[key] for key in ("joined", "valued"))
+        for last, option in pairwise(["", *map(plain, self.texts)]):
+            if option == "--" or (is_ordered and last and last[0] != "-"):
                 return False
-            before, last = option, before
             if option.startswith("-") and valued.fullmatch(last):
                 continue
             names = (option, option.partition("=")[0])
@@ -92,6 +91,10 @@ class ProgramCall:
     def operands(self, *valued: str) -> list[str]:
         """Return the arguments that are neither options nor values of the `valued` options."""
         return [self.texts[at] for at in self.operand_positions(*valued)]
+
+    def files(self, *valued: str) -> list[str]:
+        """Return the operands with the files that patterns stand for."""
+        return [name for word in self.operands(*valued) for name in self.places.matches(word)]
 
     def operand_positions(self, *valued: str) -> Iterator[int]:
         has_options, is_value = True, False
@@ -121,9 +124,7 @@ class ProgramCall:
 
         A word after an option may be the option's value.
         """
-        options = command_table().options
-        valued = options["valued"].get(self.name, "").split()
-        switches = options["switches"].get(self.name, "").split()
+        valued, switches = (load_names(kind).get(self.name, ()) for kind in ("valued", "switches"))
         before, is_sure = "", True
         for at, text in enumerate(self.texts):
             if before in valued:
@@ -131,7 +132,7 @@ class ProgramCall:
             elif text.startswith("-"):
                 before = text
             else:
-                is_last = "=" in before or before in ("", *switches) or self.name == "git"
+                is_last = before.partition("=")[0] in ("", *valued, *switches)
                 is_sure = is_sure and is_last
                 yield at, is_sure
                 if is_last:
@@ -177,14 +178,13 @@ class CommandRule:
 
     @classmethod
     def parse(cls, text: str, group: str) -> CommandRule:
-        head, _, unless = text.partition(" ! ")
+        head, _, exceptions = text.partition(" ! ")
         head, _, options = f"{head} ".partition(" : ")
-        names, *subs = head.split()
-        limit = next((int(sub[1:]) for sub in subs if re.fullmatch(r"=\d", sub)), None)
-        steps = [tuple(sub.split("|")) for sub in subs if not re.fullmatch(r"=\d", sub)]
+        names, *steps = head.split()
+        most = int(steps.pop()[1:]) if steps and re.fullmatch(r"=\d", steps[-1]) else None
         return cls(
-            tuple(names.split(",")), tuple(steps), limit, tuple(options.split()),
-            tuple(unless.split()), group,
+            tuple(names.split(",")), tuple(tuple(step.split("|")) for step in steps), most,
+            tuple(options.split()), tuple(exceptions.split()), group,
         )  # fmt: skip
 
     def find(self, call: ProgramCall, *, is_certain: bool) -> ProgramCall | None:
@@ -205,68 +205,21 @@ class CommandRule:
         if rest is None:
             return False
         given, refused = (rest.is_guarded, call.has) if is_certain else (rest.has, call.is_guarded)
-        if self.most_operands is not None:
-            operands = (name for word in rest.operands() for name in rest.places.matches(word))
-            if len([*operands]) > self.most_operands:
-                return False
+        if self.most_operands is not None and len(rest.files()) > self.most_operands:
+            return False
         is_given = not self.options or given(*self.options)
         return is_given and not refused(*self.exceptions)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandTable:
-    """What programs do, as data."""
-
-    read_only: Mapping[str, Sequence[CommandRule]]
-    destructive: Mapping[str, Sequence[CommandRule]]
-    outputs: Mapping[str, Sequence[CommandRule]]
-    """Programs with options that name an output file."""
-    wrappers: Mapping[str, Sequence[CommandRule]]
-    """Programs that run others; the exceptions of a rule are its traits."""
-    names: Mapping[str, frozenset[str]]
-    patterns: Mapping[str, re.Pattern[str]]
-    options: Mapping[str, Mapping[str, str]]
-    """Options before a subcommand, by program."""
-    evaluated: Mapping[str, str]
-    """Parts of the grammar that evaluate an expression, if their text matches."""
-    languages: Mapping[str, Mapping[str, str]]
-    """The languages by the names of their interpreters, each with its own `language`."""
-
-
 @cache
-def command_table() -> CommandTable:
-    """Return the table; it is read once."""
-    data = load_table("commands")
-    return CommandTable(
-        **{kind: _by_program(data[kind]) for kind in _RULES},
-        names={key: frozenset(text.split()) for key, text in data["names"].items()},
-        patterns=load_patterns(),
-        options=data["options"],
-        evaluated=data["evaluated"],
-        languages={
-            name: {**entry, "language": language}
-            for language, entry in data["languages"].items()
-            for name in (language, *entry.get("names", "").split())
-        },
-    )
-
-
-_RULES: Final = ("read_only", "destructive", "outputs", "wrappers")
-
-
-def _by_program(groups: Mapping[str, Sequence[str]]) -> dict[str, list[CommandRule]]:
+def load_rules(kind: str) -> Mapping[str, Sequence[CommandRule]]:
+    """Return the rules of one kind by program: read_only, destructive, outputs or wrappers."""
     found: dict[str, list[CommandRule]] = {}
-    for rule in (CommandRule.parse(text, key) for key, texts in groups.items() for text in texts):
-        for name in rule.programs:
-            found.setdefault(name, []).append(rule)
+    for group, texts in load_table("commands")[kind].items():
+        for rule in (CommandRule.parse(text, group) for text in texts):
+            for name in rule.programs:
+                found.setdefault(name, []).append(rule)
     return found
-
-
-def language_of(name: str) -> Mapping[str, str] | None:
-    """Return the language that a program interprets: python for python3.12."""
-    languages = command_table().languages
-    match = re.fullmatch(r"([a-z]+?)(?:[\d.]+\w?)?", name)
-    return languages.get(name) or (languages.get(match[1]) if match else None)
 
 
 def find_code(call: ProgramCall, language: Mapping[str, str]) -> list[str]:
@@ -284,7 +237,7 @@ def find_code(call: ProgramCall, language: Mapping[str, str]) -> list[str]:
 
 def why_by_table(call: ProgramCall) -> str | None:
     """Return why the table calls this destructive; None if it does not."""
-    table = command_table().destructive
+    table = load_rules("destructive")
     if is_help(call):
         return None
     pattern = re.split(r"[^a-z]", call.name)[0] + "*"  # mkfs* for mkfs.ext4
@@ -295,39 +248,36 @@ def why_by_table(call: ProgramCall) -> str | None:
 
 def _why_verb(call: ProgramCall) -> str | None:
     """Return a reason if a destructive verb is among the first arguments of an unknown program."""
-    table, patterns = command_table(), command_table().patterns
-    is_cloud = call.name in table.names["clouds"]
-    if not is_cloud and (call.name in table.names["readers"] or is_wrapper(call)):
+    names, patterns = load_names(), load_patterns()
+    is_cloud = call.name in names["clouds"]
+    if not is_cloud and (call.name in names["readers"] or is_wrapper(call)):
         return None
     pattern, count = (patterns["cloud_verb"], 6) if is_cloud else (patterns["verb"], 2)
     operands = [plain(text).lower() for text in call.operands()[:count]]
-    verbs = [text for text in operands if pattern.fullmatch(text)]
-    verbs += [option for option in call.options() if option in table.names["verb_options"]]
-    return f"runs {call.name} {verbs[0]}" if verbs else None
+    verbs = filter(pattern.fullmatch, (*operands, *call.options()))
+    return next((f"runs {call.name} {verb}" for verb in verbs), None)
 
 
 def is_wrapper(call: ProgramCall) -> bool:
     """Return whether a program always runs another one."""
-    return any(not rule.subcommands for rule in command_table().wrappers.get(call.name, ()))
+    return any(not rule.subcommands for rule in load_rules("wrappers").get(call.name, ()))
 
 
 def is_help(call: ProgramCall) -> bool:
     """Return whether the call only prints help or a version."""
     *words, last = call.texts or [""]
     are_names = all(re.fullmatch(r"\w[\w-]*", word) for word in words)
-    names = command_table().names
+    names = load_names()
     runs = call.name in names["runners"] or language_of(call.name) is not None
-    if call.name in names["loads"] or (words and runs):
-        return False
-    return last in ("--help", "--version") and len(words) <= 2 and are_names
+    is_plain = call.name not in names["loads"] and not (words and runs)
+    return is_plain and last in ("--help", "--version") and len(words) <= 2 and are_names
 
 
 def is_read_only_by_table(call: ProgramCall) -> bool:
     """Return whether the table calls this read-only."""
-    table, names = command_table(), command_table().names
-    if call.places.has_setting(table.options["settings"].get(call.name, "").split()):
+    names, rules = load_names(), load_rules("read_only").get(call.name, ())
+    if call.places.has_setting(load_names("settings").get(call.name, ())):
         return False
-    rules = table.read_only.get(call.name, ())
     is_listed = any(call.name in names[key] for key in ("any", "tools", "readers"))
     if call.name in ("test", "[") and call.has("-v", "-R"):
         return all(re.fullmatch(r"\w+|-\w|\]", text) for text in call.texts)
@@ -337,14 +287,7 @@ def is_read_only_by_table(call: ProgramCall) -> bool:
         return False
     language = language_of(call.name)
     if language is not None and "reads" in language:
-        return _reads_only(call, language)
+        are_plain = all(re.fullmatch(language["options"], option) for option in call.options())
+        codes = [plain(code) for code in find_code(call, language)]
+        return are_plain and bool(codes) and all(re.fullmatch(language["reads"], c) for c in codes)
     return any(rule.applies(call, is_certain=True) for rule in rules)
-
-
-def _reads_only(call: ProgramCall, language: Mapping[str, str]) -> bool:
-    """Return whether the code is known to read only: that of sed, for example."""
-    codes = [plain(code) for code in find_code(call, language)]
-    are_plain = all(re.fullmatch(language["options"], option) for option in call.options())
-    return (
-        are_plain and bool(codes) and all(re.fullmatch(language["reads"], code) for code in codes)
-    )

@@ -7,12 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from brim.shell.risk.calls import ProgramCall, command_table, find_code, language_of
+from brim.shell.risk.calls import ProgramCall, find_code, load_rules
+from brim.shell.risk.table import language_of, load_names, load_patterns
 from brim.shell.risk.words import UNKNOWN, display, is_known, is_pattern, plain
 
-REMOVES: Final = "removes files and folders"
-CHANGES: Final = "throws away changes that are not committed"
-_SYSTEM: Final = ("/etc", "/usr", "/bin", "/boot", "/lib", "/sbin", "/dev", "/root")
 _COPY_VALUED: Final = ("-t", "--target-directory", "-S", "--suffix", "-m", "--mode", "-o", "-g")
 
 
@@ -24,26 +22,21 @@ def why_destructive(call: ProgramCall) -> str | None:
     return (rule(call) if rule else None) or _why_output(call) or _code(call)
 
 
-def _first(whys: Iterator[str | None]) -> str | None:
-    return next((why for why in whys if why), None)
-
-
 def _why_output(call: ProgramCall) -> str | None:
     """Output files that arguments name: overwriting one that exists."""
     names: list[str] = []
-    for rule in command_table().outputs.get(call.name, ()):
+    for rule in load_rules("outputs").get(call.name, ()):
         names += call.values(*rule.options)
         if rule.most_operands is not None:
             names += call.operands(*rule.exceptions)[rule.most_operands :]
     appends = call.name == "tee" and call.has("-a", "--append")
-    return _first(
-        call.places.why_overwritten(name, appends=appends) for name in names if name != "-"
-    )
+    whys = (call.places.why_overwritten(name, appends=appends) for name in names if name != "-")
+    return next(filter(None, whys), None)
 
 
 def _surprises(call: ProgramCall) -> Iterator[str]:
     """Yield what a removal covers beyond what it seems to."""
-    yield REMOVES
+    yield "removes files and folders"
     for word in call.words:
         text = display(word.text)
         if word.empties and not word.text.startswith("-"):
@@ -57,24 +50,23 @@ def _surprises(call: ProgramCall) -> Iterator[str]:
 
 def _copy(call: ProgramCall) -> str | None:
     """mv, cp, install and ln: existing files that they overwrite."""
-    typed = call.operands(*_COPY_VALUED)
-    operands = [name for word in typed for name in call.places.matches(word)]
+    operands = call.files(*_COPY_VALUED)
     folder = call.value("-t", "--target-directory")
     if folder is None and len(operands) < 2:
         is_clear = all(map(is_known, operands))
         return None if is_clear else "overwrites a file that is known only at run time"
     sources, target = (operands, folder + "/") if folder else (operands[:-1], operands[-1])
+    is_system = load_patterns()["system"].fullmatch
     if call.name == "mv":
-        if plain(target).startswith("/dev/"):
-            return f"moves files into {display(target)}, where they cannot be recovered"
-        for source in (*(word for word in typed if is_pattern(word)), *sources):
-            if source in _SYSTEM or (is_known(source) and call.places.is_wide(source)):
+        patterns = filter(is_pattern, call.operands(*_COPY_VALUED))
+        for source in (*patterns, *sources):
+            if is_system(source) or (is_known(source) and call.places.is_wide(source)):
                 return f"moves {display(source)} away"
     asks = call.is_guarded("-n", "--no-clobber", "-i", "--interactive") and call.stdin is None
     if (call.name == "ln" or asks) and not call.has("-f", "--force"):
         return None
-    places = list(_arrivals(call, sources, target))
-    return _first(call.places.why_overwritten(place) for place in places)
+    whys = map(call.places.why_overwritten, _arrivals(call, sources, target))
+    return next(filter(None, whys), None)
 
 
 def _arrivals(call: ProgramCall, sources: Sequence[str], target: str) -> Iterator[str]:
@@ -94,7 +86,7 @@ def _tar(call: ProgramCall) -> str | None:
     letters = plain("".join(call.texts[:1]))
     into = os.path.normpath(plain(call.value("-C", "--directory", "-d") or "."))
     is_new = call.name != "unzip" and ("c" in letters or call.has("-c", "--create"))
-    if not is_new and (into == "/" or into in _SYSTEM or call.has("-P", "--absolute-names")):
+    if not is_new and load_patterns()["system"].fullmatch(into):
         return f"unpacks files into {into}"
     is_old_style = bool(letters) and not letters.startswith("-")
     named = call.texts[1] if is_old_style and call.words[1:] else call.value("-f", "--file")
@@ -102,11 +94,11 @@ def _tar(call: ProgramCall) -> str | None:
 
 
 def _git(call: ProgramCall) -> str | None:
-    git_runs = command_table().patterns["git_runs"].search
+    git_runs = load_patterns()["git_runs"].search
     settings = map(plain, call.values("-c"))
     if any(git_runs(setting.partition("=")[0]) or "=!" in setting for setting in settings):
         return "sets a command that git runs"
-    at = next((at for at, _ in call.subcommand_positions()), None)
+    *_, at = (None, *(at for at, _ in call.subcommand_positions()))
     if at is None:
         return None
     name, rest = call.texts[at], call.after(at + 1)
@@ -128,14 +120,14 @@ def _checkout(call: ProgramCall) -> str | None:
         return None
     operands = call.operands()
     is_path = any(name.startswith((":", ".")) or call.places.exists(name) for name in operands)
-    return CHANGES if is_path or len(operands) > 1 else None
+    return "throws away changes that are not committed" if is_path or operands[1:] else None
 
 
 def _sql(call: ProgramCall) -> str | None:
     """SQL on the command line, on standard input, or in a readable file."""
     said = [*call.texts, call.stdin or ""]
     said += [call.places.read(name) or UNKNOWN for name in call.values("-f", "--file")]
-    if any(command_table().patterns["sql"].search(plain(text)) for text in said):
+    if any(load_patterns()["sql"].search(plain(text)) for text in said):
         return "changes or removes data in a database"
     return None if all(map(is_known, said)) else "runs statements that are known only at run time"
 
@@ -147,7 +139,7 @@ def _code(call: ProgramCall) -> str | None:
         return None
     if any(re.fullmatch(language.get("edits", "$"), option) for option in call.options()):
         return "edits files in place"
-    traits, general = language.get("traits", ""), command_table().patterns["code"]
+    traits, general = language.get("traits", ""), load_patterns()["code"]
     for text in find_code(call, language):
         if not is_known(text):
             return "runs code that is known only at run time"
@@ -166,6 +158,6 @@ RULES: Final[dict[str, Callable[[ProgramCall], str | None]]] = {
     ),
     **dict.fromkeys(("mv", "cp", "install", "ln", "gmv", "gcp"), _copy),
     **dict.fromkeys(("tar", "bsdtar", "gtar", "unzip"), _tar),
-    **dict.fromkeys(command_table().names["databases"], _sql),
+    **dict.fromkeys(load_names()["databases"], _sql),
     "git": _git,
 }  # fmt: skip

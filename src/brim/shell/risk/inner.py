@@ -7,16 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
 
 from brim.shell.risk.calls import (
     CommandRule,
     ProgramCall,
-    command_table,
     is_read_only_by_table,
     is_wrapper,
-    language_of,
+    load_rules,
 )
+from brim.shell.risk.table import language_of, load_names, load_patterns
 from brim.shell.risk.words import UNKNOWN, Word, is_known, plain, reads_alike_in_fish
 
 
@@ -31,7 +30,6 @@ class RunFile:
 
 InnerCommand = tuple["Sequence[Word] | str | RunFile", Sequence[str]]
 """What a program runs, as words, as a script or as a file, and how it is run."""
-ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)\+?=(.*)", re.DOTALL)
 
 
 def find_inner_commands(call: ProgramCall) -> Iterator[InnerCommand]:
@@ -41,11 +39,9 @@ def find_inner_commands(call: ProgramCall) -> Iterator[InnerCommand]:
         yield from ((found, ("quiet",) * is_quiet) for found in _find(call))
     if call.name == "alias":
         yield from ((plain(text).partition("=")[2], ()) for text in call.texts if "=" in text)
-    if call.name == "command" and re.match(r"-p?[vV]", "".join(call.texts[:1])):
-        return
     if call.name.startswith("py") and "-m" in call.texts:
         yield call.words[call.texts.index("-m") + 1 :], ()
-    for wrapper in command_table().wrappers.get(call.name, ()):
+    for wrapper in load_rules("wrappers").get(call.name, ()):
         steps, texts = wrapper.subcommands, map(plain, call.texts[:8])
         starts = [at for at, text in enumerate(texts, 1) if text in steps[0]] if steps else [0]
         for at in starts[:1]:
@@ -56,14 +52,14 @@ def find_inner_commands(call: ProgramCall) -> Iterator[InnerCommand]:
 
 def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
     """Yield the arguments that look like a command, if the program may run one."""
-    table = command_table()
-    known = (table.names[key] for key in ("any", "readers", "shells", "databases"))
-    is_known_program = any(call.name in names for names in known) or is_wrapper(call)
+    names = load_names()
+    known = (names[key] for key in ("any", "readers", "shells", "databases"))
+    is_known_program = any(call.name in group for group in known) or is_wrapper(call)
     if is_known_program or is_read_only_by_table(call):
         return
     for at, text in enumerate(map(plain, call.texts)):
         first, space, _ = text.partition(" ")
-        if first.rpartition("/")[2] in table.names["guessed"]:
+        if first.rpartition("/")[2] in names["guessed"]:
             yield text if space else call.words[at:]
             return
 
@@ -82,8 +78,7 @@ def _unwrap(call: ProgramCall, wrapper: CommandRule) -> Iterator[Sequence[Word] 
     elif rest and "joins" in traits:
         yield " ".join(plain(word.text) for word in rest)
     elif rest and "appends" in traits:
-        mark = plain(call.value("-I", "-i", "--replace") or "") or "{}"
-        mark = mark if is_known(mark) else "{}"
+        mark = plain(call.value("-I", "-i", "--replace") or UNKNOWN).replace(UNKNOWN, "{}")
         yield [*(Word(word.text.replace(mark, UNKNOWN)) for word in rest), Word(UNKNOWN)]
     elif rest:
         yield rest
@@ -94,12 +89,11 @@ def _unwrap(call: ProgramCall, wrapper: CommandRule) -> Iterator[Sequence[Word] 
 def _start(call: ProgramCall, wrapper: CommandRule) -> int:
     """Return the position of the inner command."""
     skips = next((int(trait[4:]) for trait in wrapper.exceptions if trait.startswith("skip")), 0)
-    assigns = call.name in ("env", "sudo", "doas", "time", "then", "do", "else", "!")
-    positions = (
-        at
-        for at in call.operand_positions(*(option.lstrip("=") for option in wrapper.options))
-        if not (assigns and (call.texts[at] == "-" or ASSIGNMENT.match(plain(call.texts[at]))))
-    )
+    positions = call.operand_positions(*(option.lstrip("=") for option in wrapper.options))
+    if call.name in ("env", "sudo", "doas", "time", "then", "do", "else", "!"):
+        is_assigned = load_patterns()["assignment"].match
+        texts = [plain(text) for text in call.texts]
+        positions = (at for at in positions if texts[at] != "-" and not is_assigned(texts[at]))
     return next(islice(positions, skips, None), len(call.texts))
 
 
@@ -108,7 +102,7 @@ def _find(call: ProgramCall) -> Iterator[Sequence[Word]]:
     current: list[Word] | None = None
     for word in call.words:
         text = plain(word.text)
-        if text in command_table().names["execs"]:
+        if text in load_names()["execs"]:
             current = []
         elif current is not None and text in (";", "+") and current:
             yield current
@@ -124,7 +118,7 @@ def _find(call: ProgramCall) -> Iterator[Sequence[Word]]:
 
 def find_run_code(call: ProgramCall) -> Iterator[InnerCommand]:
     """Yield the code that a program runs: `sh -c x`, `source x`, `python c.py`, `make`, `npm t`."""
-    names = command_table().names
+    names = load_names()
     if call.name in names["shells"]:
         found = _run_shell(call)
     elif call.name in ("source", "."):
@@ -157,12 +151,9 @@ def _run_shell(call: ProgramCall) -> Iterator[Sequence[Word] | str | RunFile]:
 def _run_inline(rest: list[str]) -> Iterator[Sequence[Word] | str]:
     """Yield what `sh -c` runs; what the script is given can become commands in it."""
     script, *parameters = rest or [UNKNOWN]
-    if _FORWARDS.search(script):
+    if load_patterns()["forwards"].search(script):
         yield [Word(text) for text in (parameters if "$0" in script else parameters[1:])]
     yield script
-
-
-_FORWARDS: Final = re.compile(r"""(?:^|[;&|(]|exec|eval|sudo|env)\s*["']?\$[{]?[@*0-9]""")
 
 
 def _run_file(call: ProgramCall) -> Iterator[RunFile]:
@@ -205,14 +196,11 @@ def _run_make(call: ProgramCall) -> Iterator[str | RunFile]:
     for name in [named] if named else ["GNUmakefile", "makefile", "Makefile"]:
         path = f"{folder}/{plain(name)}"
         if (text := call.places.read(path)) is not None:
-            goals = [plain(word) for word in call.operands("-C", "-f", "-j", "-I", "-o", "-W")]
+            words = map(plain, call.operands("-C", "-f", "-j", "-I", "-o", "-W"))
+            goals = [word for word in words if re.fullmatch(r"[^\W\d_][^=]*", word)]
             is_dry = call.has("-n", "--just-print", "--dry-run", "--recon")
-            goals = [goal for goal in goals if goal[0].isalpha() and "=" not in goal]
             yield RunFile(path, tuple(_find_recipes(text, goals, is_dry=is_dry)))
             return
-
-
-_MAKE_RULE: Final = re.compile(r"^([^\s#=:][^=:#]*?)\s*::?(?!=)\s*([^=#;]*)(?:;(.*))?(?:#.*)?$")
 
 
 def _find_recipes(text: str, goals: list[str], *, is_dry: bool) -> Iterator[str]:
@@ -224,7 +212,7 @@ def _find_recipes(text: str, goals: list[str], *, is_dry: bool) -> Iterator[str]
     targets: list[str] = []
     for line in text.replace("\\\n", " ").splitlines():
         found = [line] * line.startswith("\t")
-        if not found and (match := _MAKE_RULE.match(line)):
+        if not found and (match := load_patterns()["make_rule"].match(line)):
             targets = match[1].split()
             found = [*match[2].split(), f"\t{match[3] or ''}"]
         for target in targets:

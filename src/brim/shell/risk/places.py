@@ -6,27 +6,18 @@ import glob
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from brim.data import load_table
+from brim.shell.risk.table import load_names, load_patterns
 from brim.shell.risk.words import display, is_known, is_pattern, plain
 
 MOST_MATCHES: Final = 64
 LARGEST_READ: Final = 65_536
-_GIT_HOOKS: Final = ("post-index-change", "fsmonitor-watchman", "query-watchman")
-"""Hooks that commands such as `git status` run."""
-
-
-@cache
-def load_patterns(kind: str = "patterns") -> Mapping[str, re.Pattern[str]]:
-    """Return the patterns of `data/commands.toml`."""
-    return {name: re.compile(text) for name, text in load_table("commands")[kind].items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +50,8 @@ class Places:
     def paths(self, word: str) -> list[Path] | None:
         """Return where a name may be; None if that cannot be seen from here."""
         text = plain(word)
-        if not is_known(text) or self.is_remote:
-            return None
-        if self.is_lost and not text.startswith("/"):
+        is_lost = self.is_lost and not text.startswith("/")
+        if is_lost or self.is_remote or not is_known(text):
             return None
         return [Path(os.path.normpath(folder / text)) for folder in self.folders]
 
@@ -78,7 +68,7 @@ class Places:
     def exists(self, word: str) -> bool:
         return any(map(os.path.lexists, self.paths(word) or ()))
 
-    def has_setting(self, patterns: Sequence[str]) -> bool:
+    def has_setting(self, patterns: Collection[str]) -> bool:
         """Return whether the folder, or one above it, has a file of these names."""
         above = {path for folder in self.folders for path in (folder, *folder.parents)}
         return any(
@@ -124,17 +114,15 @@ class Places:
         paths = self.paths(word)
         if self.since is None or paths is None:
             return True
-        # A program cannot set this time back.
-        times = (os.stat(path, follow_symlinks=is_link).st_ctime for path in paths
-                 if path.exists() for is_link in (False, True))
-        return any(time >= self.since for time in times)
+        # Nothing but the kernel sets these times: of the name, and of what it links to.
+        reads = (read for path in paths if path.exists() for read in (path.lstat, path.stat))
+        return any(read().st_ctime >= self.since for read in reads)
 
     def is_own_program(self, path: str) -> bool:
         """Return whether a program lies in the project, so that a model may have written it."""
-        if self.project is None:
-            return False
-        real, project = Path(os.path.realpath(path)), Path(os.path.realpath(self.project))
-        return real.is_relative_to(project)
+        return self.project is not None and Path(path).resolve().is_relative_to(
+            self.project.resolve()
+        )
 
     def why_overwritten(self, word: str, *, appends: bool = False) -> str | None:
         """Return why writing to this file needs a yes; None if nothing is lost."""
@@ -153,12 +141,10 @@ class Places:
         verb = "may overwrite" if self.paths(word) is None else "overwrites"
         return f"{verb} {display(word)}" if self.has_content(word) else None
 
-    def has_plain_repository(self, folder: str | None) -> bool:
+    def has_plain_repository(self, folder: str) -> bool:
         """Return whether no setting, hook or submodule of a git repository runs a program."""
-        paths = (self.paths(folder) if folder else self.folders) or ()
-        folders = [path for path in paths if path.is_dir()]
-        is_seen = bool(folders) and not self.is_lost and not self.is_remote
-        return is_seen and all(map(_is_plain_repository, folders))
+        folders = [path for path in self.paths(folder) or () if path.is_dir()]
+        return bool(folders) and not self.is_lost and all(map(_is_plain_repository, folders))
 
 
 def _is_plain_repository(folder: Path) -> bool:
@@ -170,7 +156,7 @@ def _is_plain_repository(folder: Path) -> bool:
     runs = load_patterns()["git_runs"].search
     if any(runs(key) for key in settings.splitlines() if key != "core.hookspath"):
         return False
-    return not any((folder / hooks.strip() / name).exists() for name in _GIT_HOOKS)
+    return not any((folder / hooks.strip() / name).exists() for name in load_names()["git_hooks"])
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

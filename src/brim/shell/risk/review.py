@@ -12,27 +12,27 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 from tree_sitter import Node
 
-from brim.shell.risk import effects
+from brim.shell.risk import CALL_WORK, Assessment, LimitReachedError, effects
 from brim.shell.risk.calls import (
     ProgramCall,
-    command_table,
     is_read_only_by_table,
-    language_of,
+    load_rules,
     why_by_table,
 )
-from brim.shell.risk.findings import CALL_WORK, Assessment, LimitReachedError
 from brim.shell.risk.inner import (
-    ASSIGNMENT,
     InnerCommand,
     RunFile,
     find_inner_commands,
     find_run_code,
 )
 from brim.shell.risk.places import Places
+from brim.shell.risk.table import language_of, load_names, load_patterns
 from brim.shell.risk.words import (
     DEEPEST_TREE,
     LONGEST,
@@ -48,20 +48,12 @@ from brim.shell.risk.words import (
     is_pattern,
     parse_command,
     plain,
+    read_document,
     text_of,
 )
 
 DEEPEST: Final = 8
 """Levels of nested shells, scripts and aliases."""
-
-
-_INDEX: Final = re.compile(r"\w\[[^\]]*(?:\$\(|`)")
-"""An array index with a substitution, which some builtins run although it is quoted."""
-_DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
-_STREAMS: Final = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty")
-_NO_NAME: Final = re.compile(r"[!^].|[A-Za-z_]\w*\+?=")
-"""An earlier command, or an assignment."""
-_CONTINUED: Final = re.compile(r"['#]|<<")
 
 
 @dataclass(slots=True)
@@ -95,12 +87,12 @@ class Review:
             self.log.add(source, "what it runs is known only at run time")
             return
         self.log.count(source, len(text))
-        if "\\\n" in text and _CONTINUED.search(text):
+        if "\\\n" in text and load_patterns()["continued"].search(text):
             self.log.raise_to_other()
         text = text.replace("\\\n", "")
         try:
             root = parse_command(text)
-            if command_table().patterns["endless"].search(text):
+            if load_patterns()["endless"].search(text):
                 self.log.add(source, "calls itself without end")
             self.assigned |= find_assigned(text)
             self._walk(root, Expander(self.variables, str(self.places.home), self.assigned))
@@ -123,30 +115,36 @@ class Review:
                 waiting.append((child, UNKNOWN if is_fed else stdin, depth + 1))
 
     def _node(self, node: Node, stdin: str | None, expander: Expander) -> None:
-        if node.type not in command_table().names["nodes"]:
+        if node.type not in load_names()["nodes"]:
             self.log.raise_to_other()
         match node.type:
             case "command":
                 self._command(node, stdin, expander)
             case "variable_assignment":
-                self._assignment(node, expander)
+                value, outer = node.child_by_field_name("value"), node.parent
+                is_prefix = outer is not None and outer.type == "command"
+                text = expander.text(value) if value is not None else ""
+                self.assign(
+                    text_of(node.named_children[0]), text, text_of(node), is_prefix=is_prefix
+                )
             case "file_redirect":
                 self._redirect(node, expander)
+            case "for_statement" if name := node.child_by_field_name("variable"):
+                self.assign(text_of(name), "", text_of(node), is_prefix=False)
             case "heredoc_redirect":
-                self._document(node)
+                if not read_document(node)[1]:
+                    self.log.add(text_of(node), "its here-document is ambiguous")
             case _:
                 self._check_evaluation(node)
 
     def _check_evaluation(self, node: Node) -> None:
         """Check the constructs that run a text, or that the grammar does not report."""
         text = text_of(node)
-        if node.type.endswith("string") and _INDEX.search(text):
+        if node.type.endswith("string") and load_patterns()["index"].search(text):
             self.log.add(text, "a substitution in an array index runs")
         elif node.type == "expansion" and ("@P" in text or hides_substitution(node)):
             self.log.add(text, "may run the commands in a variable")
-        elif node.type == "for_statement" and (name := node.child_by_field_name("variable")):
-            self.assign(text_of(name), "", text, is_prefix=False)
-        elif (pattern := command_table().evaluated.get(node.type)) and re.search(pattern, text):
+        elif (pattern := load_patterns("evaluated").get(node.type)) and pattern.search(text):
             self.log.raise_to_other()  # the value of a variable can be an index that runs something
 
     def _command(self, node: Node, stdin: str | None, expander: Expander) -> None:
@@ -164,16 +162,9 @@ class Review:
             words.append(Word("", (text_of(arguments[0]),)))
         self.run(words, stdin, source)
 
-    def _assignment(self, node: Node, expander: Expander) -> None:
-        is_prefix = node.parent is not None and node.parent.type == "command"
-        name = text_of(node.named_children[0])
-        value = node.child_by_field_name("value")
-        text = expander.text(value) if value is not None else ""
-        self.assign(name, text, text_of(node), is_prefix=is_prefix)
-
     def assign(self, name: str, value: str, source: str, *, is_prefix: bool) -> None:
         """Review an assignment: some variables hold commands, or load code."""
-        table = command_table().names
+        table = load_names()
         if name in table["loaders"] or name.startswith("GIT_CONFIG"):
             self.log.add(source, f"{name} makes programs load other code")
         elif name in table["commands"]:
@@ -186,9 +177,7 @@ class Review:
             self.log.add(source, "programs would be taken from a relative folder")
         elif not any(fnmatchcase(name, pattern) for pattern in table["harmless"]):
             is_new = name.isidentifier() and name.islower() and name not in self.variables
-            if name == "IFS" and is_prefix:
-                return
-            if is_prefix or not is_new:
+            if not (is_prefix if name == "IFS" else is_new and not is_prefix):
                 self.log.raise_to_other()
 
     def _redirect(self, node: Node, expander: Expander) -> None:
@@ -199,25 +188,14 @@ class Review:
         name = words[0].text if words else ""
         if words[1:]:
             self.log.raise_to_other()  # words of a command, which the grammar reports here
-        if operator == "<" and not re.match(rf"{UNKNOWN}|/+dev/+(tcp|udp)\b", name):
-            return
+        is_input = operator == "<" and not re.match(rf"{UNKNOWN}|/+dev/+(tcp|udp)\b", name)
         is_copy = operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", plain(name))
         is_process = bool(targets) and targets[0].type == "process_substitution"
-        if is_copy or is_process or name in _STREAMS:
+        if is_input or is_copy or is_process or name in load_names()["streams"]:
             return
         self.log.raise_to_other()
-        why = self.places.why_overwritten(name, appends=">>" in operator)
-        if why:
+        if why := self.places.why_overwritten(name, appends=">>" in operator):
             self.log.add(text_of(node), why)
-
-    def _document(self, node: Node) -> None:
-        """Check that the grammar finds the end of a here-document, and what it runs."""
-        start = next((text_of(c) for c in node.children if c.type == "heredoc_start"), "")
-        is_raw = any(sign in start for sign in "'\"\\")
-        if not _DELIMITER.fullmatch(start):
-            self.log.add(start, "the end of its here-document is ambiguous")
-        elif not is_raw and any(map(hides_substitution, node.named_children)):
-            self.log.add(start, "what its here-document runs is ambiguous")
 
     # One command
 
@@ -244,7 +222,7 @@ class Review:
                 self.assign(text, "", source, is_prefix=False)
         if "/" in first or first in self.functions:
             self.log.raise_to_other()
-        is_installed = not is_known(first) or _INSTALLED.match(first)
+        is_installed = not is_known(first) or load_patterns()["installed"].match(first)
         if "/" in first and not is_installed and not self.places.is_remote:
             self._run_file(RunFile(first), call, source)
         self._run_program(call, words, source)
@@ -252,7 +230,11 @@ class Review:
     def _program_name(self, word: Word, source: str) -> str | None:
         """Return the program's name without its folder; None, with a finding, if it is unknown."""
         last = word.text.rpartition("/")[2]
-        if not is_known(last) or is_pattern(word.text) or _NO_NAME.match(word.text):
+        if (
+            not is_known(last)
+            or is_pattern(word.text)
+            or load_patterns()["no_name"].match(word.text)
+        ):
             self.log.add(source, "which program this runs is known only at run time")
             return None
         return last.lower().removesuffix(".exe").lstrip("=")
@@ -266,11 +248,11 @@ class Review:
     def _run_program(self, call: ProgramCall, words: Sequence[Word], source: str) -> None:
         inner = list(find_inner_commands(call))
         if call.name in ("env", "sudo", "doas"):
-            for match in filter(None, (ASSIGNMENT.fullmatch(plain(text)) for text in call.texts)):
+            matches = (load_patterns()["assignment"].fullmatch(plain(text)) for text in call.texts)
+            for match in filter(None, matches):
                 self.assign(match[1], match[2], source, is_prefix=True)
-        why = why_by_table(call) if not inner or call.name in command_table().destructive else None
-        why = why or effects.why_destructive(call)
-        if why:
+        is_listed = not inner or call.name in load_rules("destructive")
+        if why := (why_by_table(call) if is_listed else None) or effects.why_destructive(call):
             self.log.add(source, why)
         if inner or not self._is_read_only(call, words):
             self._run_inner(call, inner or list(find_run_code(call)), source)
@@ -278,16 +260,17 @@ class Review:
     def _is_read_only(self, call: ProgramCall, words: Sequence[Word]) -> bool:
         if self.places.is_remote or not self.log.is_read_only or not is_read_only_by_table(call):
             return False
-        secrets = command_table().patterns["secret_files"]  # not to be read without a question
+        secrets = load_patterns()["secret_files"]  # not to be read without a question
         if any(secrets.search(plain(text)) for text in call.texts):
             return False
         folders = self.variables.get("PATH")
-        if plain(words[0].text) != call.name or re.search(r"(^|:)(?!/|~)", folders or "/"):
-            return False  # another program, or one in a relative folder
         path = shutil.which(call.name, path=folders)
-        if path is not None and self.places.is_own_program(path):
+        is_relative = (
+            re.search(r"(^|:)(?!/|~)", folders or "/") or plain(words[0].text) != call.name
+        )
+        if is_relative or (path and self.places.is_own_program(path)):
             return False
-        return call.name not in ("git", "gh") or _is_plain_git(call)
+        return call.name not in ("git", "gh") or self.places.has_plain_repository(_git_folder(call))
 
     # Programs that run others
 
@@ -320,7 +303,7 @@ class Review:
             return
         if has_changed := self.places.has_changed(name):
             self.log.runs_changed_file |= self.places.exists(name)
-        elif command_table().patterns["users_files"].search(name):
+        elif load_patterns()["users_files"].search(name):
             return
         text = self.places.read(name) if file.parts is None else None
         if file.parts is not None:
@@ -330,7 +313,7 @@ class Review:
             self._run_missing_file(name, source)
         elif (has_changed or len(text) <= LONGEST) and _is_shell_script(name, text, call):
             self.inner().script(text, f"{source}: {name}")
-        elif found := command_table().patterns["removes"].search(text):
+        elif found := load_patterns()["removes"].search(text):
             self.log.add(source, f"{name} can remove things ({found[0].strip()[:40]})")
 
     def _run_missing_file(self, name: str, source: str) -> None:
@@ -342,24 +325,16 @@ class Review:
             self.log.add(source, f"runs {name}, whose content is known only at run time")
 
 
-_INSTALLED: Final = re.compile(r"/(usr/)?(local/)?s?bin/|/lib|/opt/")
-
-
 def _is_shell_script(name: str, text: str, call: ProgramCall) -> bool:
     first = text.partition("\n")[0]
     if first.startswith("#!"):
         return language_of(re.split(r"[/\s]", first.strip())[-1]) is None
-    is_other = name.lower().endswith((*command_table().names["suffixes"],))
+    is_other = name.lower().endswith((*load_names()["suffixes"],))
     return not is_other and language_of(call.name) is None
 
 
-def _is_plain_git(call: ProgramCall) -> bool:
-    """Return whether git is called without global options that run something, in a plain place."""
-    folder, texts = None, call.texts
-    at = next((at for at, _ in call.subcommand_positions()), len(texts))
-    for before, text in zip(["", *texts], texts[:at], strict=False):
-        if before == "-C":
-            folder = text
-        elif text not in ("-C", "--no-pager", "-P", "--no-optional-locks", "--version", "--help"):
-            return False
-    return call.places.has_plain_repository(folder)
+def _git_folder(call: ProgramCall) -> str:
+    """Return the folder in which git runs."""
+    at = next((at for at, _ in call.subcommand_positions()), 0)
+    pairs = pairwise(call.texts[:at])
+    return str(Path(*(value for option, value in pairs if option == "-C")))

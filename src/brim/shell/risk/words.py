@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -13,6 +13,7 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from brim.errors import InputError
+from brim.shell.risk.table import load_names, load_patterns
 
 UNKNOWN: Final = "\ue000"
 """Text that is known only at run time."""
@@ -91,24 +92,10 @@ def bash_parser() -> Parser:
     return Parser(Language(tree_sitter_bash.language()))
 
 
-def iterate_nodes(root: Node) -> Iterator[Node]:
-    """Yield a node and all nodes below it, in the order of the text."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(reversed(node.named_children))
-
-
 def text_of(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-_WORD_TYPES: Final = frozenset((
-    "word", "number", "string", "raw_string", "ansi_c_string", "concatenation", "command_name",
-    "simple_expansion", "expansion", "command_substitution", "arithmetic_expansion",
-    "translated_string", "variable_assignment", "brace_expression", "variable_name",
-))  # fmt: skip
 _BLANK: Final = re.compile(rb"[ \t]+")
 
 
@@ -117,21 +104,16 @@ def check_word_boundaries(node: Node) -> None:
     whole, start = node.text or b"", node.start_byte
     for one, two in pairwise(node.children):
         gap = whole[one.end_byte - start : two.start_byte - start]
-        is_joined = not gap and one.type in _WORD_TYPES and two.type in _WORD_TYPES
+        is_joined = not gap and {one.type, two.type} <= load_names()["word_nodes"]
         if is_joined or (gap and not _BLANK.fullmatch(gap)):
             raise UnreadableError("its word boundaries are ambiguous")
 
 
-# fish reads these as the other shells do.
-_ALIKE: Final = re.compile(r"""'(?:[^'\\]|\\[^'\\])*'|"(?:[^"\\`(]|\\[^`])*\"""")
-_OTHERWISE: Final = re.compile(r"[\\`']|(?<!\$)\(|\(\(|\b(?:eval|source)\b|(?:^|[;&|])\s*\.\s")
-
-
 def reads_alike_in_fish(text: str) -> bool:
     """Return whether fish certainly reads a command as the other shells do."""
-    rest = _ALIKE.sub("", text)
+    rest = load_patterns()["alike_in_fish"].sub("", text)
     is_nested = '"' in rest and bool(re.search(r"['\\]", text))
-    return not is_nested and not _OTHERWISE.search(rest)
+    return not is_nested and not load_patterns()["other_in_fish"].search(rest)
 
 
 # Quotes and expansions
@@ -139,24 +121,14 @@ def reads_alike_in_fish(text: str) -> bool:
 _BARE: Final = re.compile(r"\\(.)|(.)", re.DOTALL)
 _QUOTED: Final = re.compile(r'\\([$`"\\])|\\\n')
 _BRACES: Final = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
-_SPLIT: Final = frozenset(("simple_expansion", "expansion", "command_substitution"))
-"""Parts that can become several words."""
 _NAME: Final = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
-_ASSIGNED: Final = re.compile(
-    r"([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:\+\+|--|[-+*/%&|^:]?=)|\b(?:for|select)\s+([A-Za-z_]\w*)"
-)
-_ASSIGNERS: Final = re.compile(
-    r"\b(?:read|mapfile|readarray|printf\s+-v|getopts|let|unset|eval|source|local|declare|typeset"
-    r"|export|readonly|set|shift)\b|(?:^|[;&|]\s*)\.\s"
-)
-"""Commands that assign variables in other ways."""
 
 
 def find_assigned(text: str) -> set[str]:
     """Return the variables that a text may assign; rather too many."""
-    if _ASSIGNERS.search(text):
+    if load_patterns()["assigners"].search(text):
         return set(re.findall(r"[A-Za-z_]\w*", text))
-    return {name for names in _ASSIGNED.findall(text) for name in names if name}
+    return {name for names in load_patterns()["assigned"].findall(text) for name in names if name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +153,8 @@ class Expander:
         if node.type in ("word", "concatenation") and text.startswith("~"):
             head, slash, rest = text.partition("/")
             text = (self.home if head == "~" else UNKNOWN) + slash + rest
-        splits = [self.text(part) for part in node.named_children if part.type in _SPLIT]
+        split = load_names()["split_nodes"]
+        splits = [self.text(part) for part in node.named_children if part.type in split]
         if node.type == "concatenation" and not all(map(is_known, splits)):
             text = UNKNOWN + text
         return [Word(text, tuple(empties), is_bare=text == text_of(node))]
@@ -250,21 +223,29 @@ def find_input(node: Node, expander: Expander, outer: str | None) -> str | None:
             if child.type == "herestring_redirect":
                 return expander.text(child.named_children[-1])
             if child.type == "heredoc_redirect":
-                return _document_text(child)
+                return read_document(child)[0]
             if child.type == "file_redirect" and child.children[-2].type == "<":
                 return "" if text_of(child.children[-1]) == "/dev/null" else UNKNOWN
     return outer
 
 
-def _document_text(node: Node) -> str:
-    """Return the text of a here-document; UNKNOWN if the shell expands it."""
+_DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
+
+
+def read_document(node: Node) -> tuple[str, bool]:
+    """Return the text of a here-document, and whether the grammar reads it as the shell does.
+
+    The text is UNKNOWN if the shell expands it.
+    """
     parts = {child.type: text_of(child) for child in node.named_children}
     body, start = parts.get("heredoc_body", UNKNOWN), parts.get("heredoc_start", "")
     is_raw = any(sign in start for sign in "'\"\\")
-    return body if is_raw or not re.search(r"[$`\\]", body) else UNKNOWN
+    is_clear = is_raw or not any(map(hides_substitution, node.named_children))
+    text = body if is_raw or not re.search(r"[$`\\]", body) else UNKNOWN
+    return text, is_clear and bool(_DELIMITER.fullmatch(start))
 
 
 def hides_substitution(node: Node) -> bool:
     """Return whether a text may run a command that the grammar does not report."""
-    reported = [below for below in iterate_nodes(node) if below.type == "command_substitution"]
-    return len(re.findall(r"(?<!\\)(?:`|\$\((?!\())", text_of(node))) > len(reported)
+    signs = re.findall(r"(?<!\\)(?:`|\$\((?!\())", text_of(node))
+    return len(signs) > str(node).count("(command_substitution")
