@@ -288,7 +288,7 @@ def test_a_dry_run_of_make_runs_only_some_lines(tmp_path: Path) -> None:
     ("line", "name"),
     [
         ("cargo --version", "rust-toolchain.toml"), ("rustc --version", "rust-toolchain"),
-        ("yarn why react", ".yarnrc.yml"), ("pnpm list", ".pnpmfile.cjs"),
+        ("yarn why react", ".yarnrc.yml"), ("pnpm list", ".pnpmfile.cjs"), ("mvn -v", ".mvn"),
     ],
 )  # fmt: skip
 def test_a_file_that_chooses_the_code_of_a_program_is_seen(

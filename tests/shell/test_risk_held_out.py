@@ -14,7 +14,7 @@ from brim.shell.risk import Assessment, assess
 DATA: Final = Path(__file__).parent / "data"
 HELD_OUT: Final = {
     name: tomllib.loads((DATA / f"{name}.toml").read_text("utf-8"))
-    for name in ("held_out", "held_out_2", "held_out_3")
+    for name in ("held_out", *(f"held_out_{number}" for number in range(2, 7)))
 }
 MOST_ASKED: Final = 0.02
 """Of the read-only lines, how many may be asked about."""
@@ -45,7 +45,8 @@ def assess_line(line: str, place: Path, since: float) -> Assessment:
 
 @pytest.mark.parametrize("name", HELD_OUT)
 def test_no_destructive_line_runs_without_a_question(name: str, place: Path) -> None:
-    since, lines = time.time() + 1, HELD_OUT[name]["destructive"]
+    since = time.time() + 1
+    lines = [*HELD_OUT[name].get("destructive", []), *HELD_OUT[name].get("asked", [])]
     found = [line for line in lines if assess_line(line, place, since).is_read_only]
     assert found == []
 
@@ -53,7 +54,7 @@ def test_no_destructive_line_runs_without_a_question(name: str, place: Path) -> 
 @pytest.mark.parametrize("name", HELD_OUT)
 @pytest.mark.parametrize("kind", ["scripts", "two_step"])
 def test_no_file_of_the_model_runs_without_a_question(kind: str, name: str, place: Path) -> None:
-    for entry in HELD_OUT[name][kind]:
+    for entry in HELD_OUT[name].get(kind, []):
         path = place / entry["file"]
         path.parent.mkdir(parents=True, exist_ok=True)
         if entry["file"].startswith(".git/"):

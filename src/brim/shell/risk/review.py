@@ -188,13 +188,15 @@ class Review:
         name = words[0].text if words else ""
         if words[1:]:
             self.log.raise_to_other()  # words of a command, which the grammar reports here
-        is_input = operator == "<" and not re.match(rf"{UNKNOWN}|/+dev/+(tcp|udp)\b", name)
+        is_input = operator == "<" and not re.match(r"/+dev/+(tcp|udp)\b", name)
         is_copy = operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", plain(name))
         is_process = bool(targets) and targets[0].type == "process_substitution"
-        if is_input or is_copy or is_process or name in load_names()["streams"]:
+        is_harmless = is_copy or is_process or name in load_names()["streams"]
+        if is_harmless or (is_input and not name.startswith(UNKNOWN)):
             return
         self.log.raise_to_other()
-        if why := self.places.why_overwritten(name, appends=">>" in operator):
+        why = self.places.why_overwritten(name, appends=">>" in operator)
+        if why and not is_input:
             self.log.add(text_of(node), why)
 
     # One command
