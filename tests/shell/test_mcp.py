@@ -472,7 +472,7 @@ def shell(script: str) -> McpConfig:
     [
         (McpConfig(), InputError, "strange needs a command or a url"),
         (McpConfig(command="no-such-program"), InputError, "command not found: no-such-program"),
-        (McpConfig(command="bash -c ls"), InputError, "bash -c ls; its arguments belong in `args`"),
+        (McpConfig(command="bash -c ls"), InputError, "bash -c ls. Put its arguments in `args`."),
         (McpConfig(command="/"), InputError, "/ cannot be started: .*denied"),
         (McpConfig(command="a\0b"), InputError, "cannot be started"),
         (shell("exit 3"), ConnectionFailedError, "bash ended immediately; see .*log"),

@@ -75,6 +75,19 @@ def test_language_switched_to_a_command_runs(home: Home, provider: ScriptedServe
     assert provider.requests == []
 
 
+def test_a_slip_in_a_command_is_asked_about(home: Home, provider: ScriptedServer) -> None:
+    with home.shell() as shell:
+        shell.expect_question("ecoh hi", "ask the model:")
+        shell.expect_question("what?", "ask the model:")
+        assert "type y or n" in shell.terminal.everything
+        shell.terminal.line("y")
+        shell.at_prompt()
+        assert shell.since("ecoh hi").endswith("model: y\nhi\n\n")
+        assert provider.requests == []
+        shell.expect_question("ecoh hi", "ask the model:")
+        assert "Aye." in shell.do("n")
+
+
 def test_multiline_input(home: Home, provider: ScriptedServer) -> None:
     with home.shell() as shell:
         shell.terminal.type("the first line")

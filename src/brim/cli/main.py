@@ -161,14 +161,17 @@ def main(context: click.Context, model: str | None, window: int | None, yes: boo
 @main.command()
 @click.argument("name", required=False, default="")
 @click.option("-m", "--model", metavar="NAME", help="Continue with another model.")
+@number_option("--window", help="Context window in tokens.")
 @yes_option
 @click.pass_context
-def resume(context: click.Context, name: str, model: str | None, yes: bool) -> None:
+def resume(
+    context: click.Context, name: str, model: str | None, window: int | None, yes: bool
+) -> None:
     """Resume the last conversation of this folder, or the one called NAME.
 
     `brim sessions list` shows the names; the end of a name is enough.
     """
-    _start_shell(context, model=model, resume=name, yes=yes)
+    _start_shell(context, model=model, window=window, resume=name, yes=yes)
 
 
 def _check_account_store(config: Config, environment: Mapping[str, str]) -> CheckResult:

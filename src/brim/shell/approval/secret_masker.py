@@ -210,6 +210,21 @@ def find_assignments(text: str) -> Iterator[Span]:
                 yield Span(*match.span(group), label)
 
 
+_EXPORTED: Final = re.compile(
+    r"\b(?:(?:export|(?:declare|typeset)[ \t]+-\w*x\w*)[ \t]+(?P<name>[A-Za-z_]\w{0,63})="
+    r"|(?:setenv|set[ \t]+-\w*x\w*)[ \t]+(?P<fish>[A-Za-z_]\w{0,63})[ \t]+)"
+    r"(?P<quote>[\"']?)(?P<value>[^\s\"';]{1,2000})(?P=quote)"
+)
+
+
+def find_exports(text: str) -> Iterator[Span]:
+    """Yield values of variables that a command of bash, zsh, fish or csh exports."""
+    for match in _EXPORTED.finditer(text):
+        name = match["name"] or match["fish"]
+        if _is_secret_name(name) and _is_secret_value(name.upper(), "=", match["value"], "value"):
+            yield Span(*match.span("value"), _label_of(name) or ASSIGNED_LABELS[1])
+
+
 def _label_of(name: str) -> str | None:
     """Return the label for the value of a name; None if it is not a secret."""
     words = _split_name(name)
@@ -313,6 +328,7 @@ class Masker:
         for kind in PATTERNS:
             yield from kind.spans(text)
         yield from find_assignments(text)
+        yield from find_exports(text)
 
 
 def _placeholder(label: str) -> str:

@@ -269,7 +269,7 @@ class McpServer:
         config, place = self.config, self._place()
         match cause:
             case FileNotFoundError() if config.command:
-                hint = "; its arguments belong in `args`" if " " in config.command else ""
+                hint = ". Put its arguments in `args`." if " " in config.command else ""
                 return InputError, f"command not found: {config.command}{hint}"
             case OSError() | ValueError() if config.command:
                 return InputError, f"{config.command} cannot be started: {self._redact(cause)}"

@@ -18,19 +18,10 @@ from typing import Final
 
 from tree_sitter import Node
 
-from brim.shell.risk import CALL_WORK, Assessment, LimitReachedError, effects
-from brim.shell.risk.calls import (
-    ProgramCall,
-    is_read_only_by_table,
-    load_rules,
-    why_by_table,
-)
-from brim.shell.risk.inner import (
-    InnerCommand,
-    RunFile,
-    find_inner_commands,
-    find_run_code,
-)
+from brim.shell.risk import effects
+from brim.shell.risk.calls import ProgramCall, is_read_only_by_table, load_rules, why_by_table
+from brim.shell.risk.findings import CALL_WORK, Assessment, LimitReachedError
+from brim.shell.risk.inner import InnerCommand, RunFile, find_inner_commands, find_run_code
 from brim.shell.risk.places import Places
 from brim.shell.risk.table import language_of, load_names, load_patterns
 from brim.shell.risk.words import (
