@@ -669,6 +669,14 @@ def test_classifications_have_a_reason(line: str, expected: Classification) -> N
     assert classify(line, KNOWN) == expected
 
 
+def test_a_block_of_fish_is_a_command_in_fish() -> None:
+    fish = KnownNames({"end", "if", "test", "echo"}.__contains__, KNOWN.exists, METAS)
+    for block in ("for x in a b; echo $x; end", "if test -f x\n  echo there\nend"):
+        assert classify(block, fish).kind == "command"
+        assert classify(block, KNOWN).kind == "language"
+    assert classify("if that works, go to the end", fish).kind == "language"
+
+
 def test_the_name_of_a_file_is_not_a_word_of_a_sentence() -> None:
     there = KnownNames(KNOWN.is_command, {"the", "my"}.__contains__, METAS)
     assert classify("cat the my", KNOWN).kind == "language"

@@ -121,6 +121,12 @@ def test_only_the_first_models_of_a_server_are_listed() -> None:
     assert found[0].source == f"Ollama at {server.url}, 30 models"
 
 
+def test_a_model_that_brim_derived_is_not_listed() -> None:
+    names = ("llama3.2:3b", "llama3.2:3b-brim-16384", "qwen3:brim-8192")
+    with serve_models({"/api/tags": {"models": [{"name": name} for name in names]}}) as server:
+        assert [each.name for each in found_at(server)] == ["llama3.2:3b"]
+
+
 def test_the_same_model_of_two_servers_has_two_names() -> None:
     with serve_models(VLLM) as one, serve_models(VLLM) as other:
         found = find_models({}, ports=[one.port, other.port], timeout=PATIENT)

@@ -74,6 +74,8 @@ _WINDOW_FIELDS: Final = (
     "inputTokenLimit",
 )
 """How lists of models call the window."""
+DERIVED = re.compile(r"[-:]brim-\d+\Z")
+"""The end of the name of a model that brim derived, to set its window."""
 _NUM_CTX = re.compile(r"(?m)^\s*num_ctx\s+(\d+)\s*$")
 
 

@@ -10,7 +10,8 @@ The first rule that matches decides:
 5.  apostrophe: `what's`, `don't` and `l'arbre` mean language.
 6.  whole line: `yes`, `continue`, `go on` and a few more on their own are language, and `who am i`
     is a command.
-7.  compound: a complete `for … do`, `if … then`, `case … in` or `name() {` is a command.
+7.  compound: a complete `for … do`, `if … then`, `case … in` or `name() {` is a command, as is
+    a block that ends with `end` in fish.
 8.  unknown: a part that starts with nothing the shell can run means language.
 9.  ending: `?`, `.` or `!` after the last word, a comma or colon, or a (remark) mean language.
 10. sentence: a word such as `the`, `my`, `is` or `please` among plain words means language.
@@ -86,6 +87,9 @@ _COMPOUND: Final = re.compile(
 )
 _CONDITION: Final = re.compile(
     r"(?:if|while|until)\s+(?:!\s+)?([^\s;]++).*[;\n]\s{0,40}(?:then|do)\b", re.DOTALL
+)
+_FISH_BLOCK: Final = re.compile(
+    r"(?:for\s+\w+\s+in|while|if|switch|function|begin)\b.*[;\n]\s{0,40}end\s*", re.DOTALL
 )
 _AFTER_COMPOUND: Final = re.compile(r".*(?:\b(?:done|fi|esac)\b|\}|\)\)|\]\])(.*)", re.DOTALL)
 _ENDING: Final = re.compile(r"[^\s/.*\[\]]*[^\W_][)\"']?[?？]+!*|[^\W\d_]{2,}[.!。！]+")
@@ -199,6 +203,8 @@ def _whole_line_rule(line: _Line) -> Classification | None:
 
 
 def _compound_rule(line: _Line) -> Classification | None:
+    if line.known.is_command("end") and _FISH_BLOCK.fullmatch(line.start):
+        return line.command("shell code")
     opening = _OPENING.search(line.start)
     if opening is None:
         return None

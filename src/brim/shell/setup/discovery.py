@@ -221,7 +221,7 @@ async def _models_at(
 
 async def _list_models(transport: Transport, at: ModelConfig) -> list[FoundModel]:
     """Return the first models of a server that are not for embeddings."""
-    from brim.providers.server_info import ServerInfo
+    from brim.providers.server_info import DERIVED, ServerInfo
 
     server = ServerInfo(transport)
     names = await server.offered()
@@ -230,6 +230,7 @@ async def _list_models(transport: Transport, at: ModelConfig) -> list[FoundModel
         if kind in (own, "unknown") and (found := await list_own(transport)):
             names, kind = found, own
     names = [name for name in map(_clean_name, names) if name and "embed" not in name]
+    names = [name for name in names if not DERIVED.search(name)]
     where, what = f"{_KINDS.get(kind, kind)} at {at.endpoint}", f"{len(names)} models"
     if len(names) == 1:
         window = (await server.window_of(names[0])).tokens
