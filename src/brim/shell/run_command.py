@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count
+from pathlib import Path
 from typing import Final
 
-from brim.config import home_as_tilde, open_private
+from brim.config import home_as_tilde
 from brim.errors import StoreError
 from brim.session.session import OUTPUT_SHARE
 from brim.shell.sandbox import Sandbox
 from brim.shell.state import Shell
+from brim.shell.terminal.output_text import create_output_file
 from brim.shell.terminal.typeahead import remove_echo
 from brim.shell.terminal.user_shell import CommandResult
 
@@ -91,12 +92,9 @@ def save_text(shell: Shell, text: str) -> str | None:
     """Save a text that is clipped for the model, and return its path; None if that fails."""
     folder = shell.storage.conversations.outputs_folder(shell.conversation.name)
     try:
-        for path in (folder.parent, folder):  # mkdir applies the mode to the last component only
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = next(path for n in count(1) if not (path := folder / f"{n}.txt").exists())
-        with open(path, "x", encoding="utf-8", errors="replace", opener=open_private) as file:
+        with create_output_file(folder) as file:
             file.write(text)
-        return home_as_tilde(path)
+        return home_as_tilde(Path(file.name))
     except OSError as error:
         shell.screen.warn(f"the whole text could not be saved: {error.strerror}")
         return None

@@ -14,7 +14,6 @@ text in memory, and writes all of it to a file if it is long.
 from __future__ import annotations
 
 import codecs
-import os
 import re
 from collections import deque
 from contextlib import suppress
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import IO, Final
 from uuid import uuid4
 
+from brim.config import open_private
 from brim.shell.terminal.screen_buffer import Page
 
 _PIECE: Final = 8_192
@@ -234,7 +234,8 @@ class OutputBuffer:
             return
         try:
             if self._file is None:
-                self._file = self._open()
+                self._file = create_output_file(self._spill)
+                self._path = Path(self._file.name)
                 self._file.write(self._head + "".join(self._tail))
             self._file.write(text)
         except OSError as error:
@@ -242,11 +243,10 @@ class OutputBuffer:
         if self._size > MAX_FILE:
             self._problem = "the output is too large"
 
-    def _open(self) -> IO[str]:
-        # mkdir applies the mode to the last component only.
-        for folder in (self._spill.parent, self._spill):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._spill / f"output-{uuid4().hex[:12]}.txt"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        self._path = path
-        return os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="")
+
+def create_output_file(folder: Path) -> IO[str]:
+    """Create a file for a long output, which only its user can read."""
+    for each in (folder.parent, folder):  # mkdir applies the mode to the last component only
+        each.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"output-{uuid4().hex[:12]}.txt"
+    return open(path, "x", encoding="utf-8", errors="replace", newline="", opener=open_private)
