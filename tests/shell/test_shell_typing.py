@@ -118,9 +118,9 @@ def test_a_long_paste_is_clipped_and_saved(home: Home, provider: ScriptedServer)
         shell.terminal.press("enter")
         shell.at_prompt()
         assert "Aye." in shell.terminal.everything
-    text = texts(provider.requests[0])[-1]
-    assert "what is wrong here?\nthe line with number 0\n" in text
-    assert "the line with number 2999" in text
+    message = texts(provider.requests[0])[-1]
+    assert "what is wrong here?\nthe line with number 0\n" in message
+    assert "the line with number 2999" in message
     (saved,) = (home.state / "outputs").glob("*/*.txt")
     assert saved.read_text().endswith(text)
 

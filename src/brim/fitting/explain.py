@@ -159,7 +159,7 @@ def render_models(known: Iterable[Mapping[str, Any]], width: int | None = None) 
     return "\n".join([*lines, "", *fill_lines(note, width)])
 
 
-def render_model(name: str, facts: Mapping[str, Any]) -> str:
+def render_model(requested: str, facts: Mapping[str, Any]) -> str:
     """Return the facts about a model, and the name under which it was found."""
     how = "exact" if facts["exact"] else "fallback: counts are estimates"
     lines = {
@@ -170,7 +170,7 @@ def render_model(name: str, facts: Mapping[str, Any]) -> str:
         "tokenizer": f"{facts['tokenizer']}, {how}",
         "price": f"{_format_rates(facts['price'])} (dollars per million tokens in / cached / out)",
     }
-    matched = "" if name == facts["name"] else f", found for {name}"
+    matched = "" if requested == facts["name"] else f", found for {requested}"
     return "\n".join(
         [f"{facts['name']}{matched}", *(f"  {name:16}{text}" for name, text in lines.items())]
     )
