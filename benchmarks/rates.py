@@ -1,6 +1,7 @@
 """Rate limits under load: many client processes, two gateways, one account store.
 
-    python -m benchmarks.rates [--short] [--json]
+    python -m benchmarks.rates [--short] [--json]                        # SQLite
+    python -m benchmarks.rates --short --only sqlite,postgres,valkey
 
 Each client sends its next request as soon as it may. The upstream notes when requests arrive. The
 figures are the most that arrived in any 60 seconds, and the mean of the 60 seconds from every whole
@@ -29,6 +30,7 @@ from benchmarks import environment, report
 from benchmarks.gateway_processes import free_port, start_server
 from benchmarks.gateway_upstream import DELTAS, Connection, estimate_tokens
 from benchmarks.report import Cell, Options, Table
+from benchmarks.soak import start_store
 from brim.gateway.accounts import create_store
 from brim.gateway.accounts.caps import Cap
 from brim.gateway.accounts.keys import create_key, hash_secret
@@ -66,8 +68,13 @@ class NotingConnection(Connection):
 
 
 def tables(options: Options) -> Iterator[Table]:
-    rounds = 2 if options.short else ROUNDS
-    arrivals = uvloop.run(_measure(rounds * WINDOW_SECONDS))
+    for store in options.only or ("sqlite",):
+        yield _measure_store(store, 2 if options.short else ROUNDS)
+
+
+def _measure_store(store: str, rounds: int) -> Table:
+    with TemporaryDirectory() as folder, start_store(store, Path(folder)) as url:
+        arrivals = uvloop.run(_measure(rounds * WINDOW_SECONDS, Path(folder), url))
     rows: list[dict[str, Cell]] = []
     for name, text in LIMITS.items():
         amounts = [1 if name == "requests" else each.tokens for each in arrivals[name]]
@@ -76,8 +83,8 @@ def tables(options: Options) -> Iterator[Table]:
         most = max(sum_minutes(times, amounts, times))
         usual = mean(sum_minutes(times, amounts, range(int(times[-1] - MINUTE))))
         rows.append({"limit": text, "most in any 60 s": most, "mean, of the limit": usual / limit})
-    yield Table(
-        f"Gateway: rate limits, {CLIENTS} client processes on {GATEWAYS} gateways, "
+    return Table(
+        f"Gateway: rate limits, {CLIENTS} client processes on {GATEWAYS} gateways, {store}, "
         f"{rounds * WINDOW_SECONDS} s",
         rows,
         {"mean, of the limit": ".1%"},
@@ -94,7 +101,7 @@ def sum_minutes(
         yield sums[bisect_left(times, start + MINUTE)] - sums[bisect_left(times, start)]
 
 
-async def _measure(seconds: float) -> Mapping[str, list[Arrival]]:
+async def _measure(seconds: float, folder: Path, store: str) -> Mapping[str, list[Arrival]]:
     """Return the requests that arrive by key."""
     arrivals: defaultdict[str, list[Arrival]] = defaultdict(list)
     port = free_port()
@@ -102,10 +109,10 @@ async def _measure(seconds: float) -> Mapping[str, list[Arrival]]:
         lambda: NotingConnection(arrivals), "127.0.0.1", port
     )
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory()))
-        keys = await _create_keys(folder)
+        keys = await _create_keys(folder, store)
         ports = [
-            await asyncio.to_thread(_start_gateway, stack, folder, port) for _ in range(GATEWAYS)
+            await asyncio.to_thread(_start_gateway, stack, folder, store, port)
+            for _ in range(GATEWAYS)
         ]
         clients = [
             await asyncio.create_subprocess_exec(
@@ -122,12 +129,12 @@ async def _measure(seconds: float) -> Mapping[str, list[Arrival]]:
     return arrivals
 
 
-def _start_gateway(stack: ExitStack, folder: Path, upstream: int) -> int:
+def _start_gateway(stack: ExitStack, folder: Path, store: str, upstream: int) -> int:
     """Start a gateway on the shared store; return its port."""
     config, port = folder / "brim.toml", free_port()
     config.write_text(
         f'[upstreams.bench]\nendpoint = "http://127.0.0.1:{upstream}/v1"\n'
-        f'[gateway]\nstore = "{folder / "accounts.sqlite3"}"\n'
+        f'[gateway]\nstore = "{store}"\n'
     )
     command = [sys.executable, "-m", "brim.cli", "serve", "--port", str(port)]
     extra = {"BRIM_CONFIG": str(config)}
@@ -135,9 +142,9 @@ def _start_gateway(stack: ExitStack, folder: Path, upstream: int) -> int:
     return port
 
 
-async def _create_keys(folder: Path) -> list[str]:
+async def _create_keys(folder: Path, url: str) -> list[str]:
     """Create a key for each limit; return them as `name=secret`."""
-    store = create_store(str(folder / "accounts.sqlite3"), folder)
+    store = create_store(url, folder)
     await store.open()
     keys = []
     for name, limit in LIMITS.items():

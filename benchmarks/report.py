@@ -105,7 +105,7 @@ def options(doc: str | None, argv: Sequence[str] | None = None) -> Options:
         "--only",
         metavar="NAME,...",
         default="",
-        help="print only these tables of the data set benchmark",
+        help="print only these tables of the data set benchmark; for rates, the stores",
     )
     given = parser.parse_args(argv)
     return Options(
