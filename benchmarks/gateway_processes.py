@@ -33,6 +33,18 @@ class Server:
     name: str
     pid: int
     port: int
+    log: Path
+
+    def describe_end(self) -> str | None:
+        """Return how the process ended, with the end of its output; None if it still runs."""
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        kind = "status" if ended.si_code == os.CLD_EXITED else "signal"
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - 2_000))
+            tail = file.read().decode(errors="replace")
+        return f"{self.name} ended with {kind} {ended.si_status}:\n{tail}"
 
 
 def cpu_seconds(pid: int) -> float:
@@ -89,7 +101,7 @@ def start_server(
             )
         try:
             _wait(process, f"http://127.0.0.1:{port}{ready}", patience, log)
-            yield Server(name, process.pid, port)
+            yield Server(name, process.pid, port, log)
         finally:
             _stop(process)
 

@@ -328,7 +328,7 @@ class _ResponsesHider(_ItemHider):
         """The items of earlier replies that were shown."""
         self._sequence = 0
         self._id: object = None
-        """The id of the first response, which stands for all of them."""
+        """The id of the first response, which all events have: OpenAI's library requires it."""
 
     def hide(self, reply: Part) -> Part:
         shown = self._show_items(reply)
