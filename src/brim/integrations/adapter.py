@@ -92,22 +92,21 @@ class MessageFitter:
 class _Converted(Generic[T]):
     """A message or a tool of a framework, and what it is in the chat shape."""
 
-    __slots__ = ("body", "fields", "own", "rewritten", "sent")
+    __slots__ = ("body", "fields", "own", "rewritten")
 
     def __init__(self, own: T, body: dict[str, Any]) -> None:
         self.own = own
         self.fields = _copy_fields(own)
         self.body = body
-        self.sent: object = None
-        """The body that a request had in place of it."""
-        self.rewritten = own
-        """The message made from that body."""
+        self.rewritten: tuple[object, T] = None, own
+        """The body that the last request had in place of it, and the message made from that."""
 
     def rewrite(self, body: object, change: Callable[[T, Any], T]) -> T:
         """Return the message with new content, which is often that of the last request."""
-        if body != self.sent:
-            self.sent, self.rewritten = body, change(self.own, body)
-        return self.rewritten
+        rewritten = self.rewritten
+        if rewritten[0] != body:
+            rewritten = self.rewritten = body, change(self.own, body)
+        return rewritten[1]
 
 
 def _copy_fields(item: object) -> dict[str, Any]:

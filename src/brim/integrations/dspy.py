@@ -35,7 +35,7 @@ class BrimLM(dspy.LM):  # type: ignore[misc]
     def _fit(self, messages: Any, options: dict[str, Any]) -> Any:
         if not messages:
             return messages
-        parts = _split_prompt(messages[-1]["content"])
+        parts = _split_prompt(messages[-1].get("content"))
         turns = [*messages[:-1], *map(_describe, parts, count())] if parts else messages
         try:
             request = self._fitter.fit(turns, self.model, options.get("tools"))
@@ -59,11 +59,11 @@ class _Part(NamedTuple):
 def _split_prompt(content: object) -> list[_Part]:
     """Return what comes after and before a trajectory, and its steps; empty if there is none."""
     parts: list[_Part] = []
+    text, gap, tail = content.rpartition("\n\n") if isinstance(content, str) else ("", "", "")
     for begin, end in _FIELDS:
         mark = f"\n{begin}thought_"
-        if parts or not isinstance(content, str) or mark not in content:
+        if parts or mark not in text:
             continue
-        text, gap, tail = content.rpartition("\n\n")
         head, _, steps = text.partition(mark)
         parts = [_Part("system", gap, tail, ""), _Part("user", "", head, "")]
         for step in steps.split(f"\n{mark}"):
