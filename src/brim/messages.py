@@ -81,7 +81,8 @@ class Message(NamedTuple):
         """Return a copy with another last paragraph; the text before it stays whole."""
         if self.role == "tool":
             return self.with_outputs(_add_paragraph(self.outputs, text))
-        return self._replace(words=_add_paragraph(self.words, text))
+        words = _add_paragraph(self.words, text)
+        return self._make((self.role, words, *self[2:]))  # faster than `_replace`
 
 
 _NO_PARTS: Final = ((), (), (), None, (), ())

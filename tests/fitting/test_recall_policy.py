@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 import brim
+from brim.fitting.api import prefix_cache
 from tests.support.strategies import Raw, history
 
 TALK = [
@@ -94,3 +99,46 @@ def test_every_reason_says_that_a_message_does_not_match() -> None:
     assert {decision.reason for decision in plan.dropped} == {
         "does not match the last user message"
     }
+
+
+def test_later_questions_of_a_session_find_identifiers_and_other_scripts_too() -> None:
+    parts = "py, a cart in the shop of src; 码头 密室"
+    others = [(n, parts) for n in range(20, 160)]
+    messages = place((4, "see src/shop/cart.py"), (12, "密码 4711"), *others)
+    session = brim.Session("gpt-4o", window=1_000, reply=100, policy="recall")
+    for message in [*messages, Raw(role="user", content="Hello?")]:
+        session.append(message)
+    session.request()
+    for index, question in ((4, "What about src/shop/cart.py?"), (12, "密码?")):
+        session.append(Raw(role="assistant", content="Well."))
+        session.user(question)
+        assert index in session.request().plan.sent_indices
+
+
+WORDS = st.sampled_from(
+    ["key", "keys", "keyed", "keyring", "blue", "Tür", "a/b.py", "b.py", "getName", "of", "it's"]
+)
+OTHERS = st.sampled_from(["密码", "码头", "กุญแจ", "x_y", "y", "…"])
+
+
+@pytest.mark.property
+@given(st.lists(st.lists(WORDS | OTHERS, min_size=1, max_size=12).map(" ".join), max_size=24))
+def test_a_grown_conversation_keeps_the_turns_that_a_new_one_keeps(texts: list[str]) -> None:
+    messages = [
+        Raw(role=role, content=f"{place}: {text}")
+        for place, text in enumerate(texts)
+        for role in ("user", "assistant")
+    ]
+    session = brim.Session("gpt-4o", window=300, reply=100, policy="recall")
+    for end, message in enumerate(messages, 1):
+        session.append(message)
+        if message["role"] == "user":
+            prefix_cache.clear()
+            new = brim.fit(messages[:end], model="gpt-4o", window=300, reply=100, policy="recall")
+            assert session.request().messages == new.messages
+
+
+def test_a_turn_is_found_in_a_history_with_thousands_of_matches() -> None:
+    messages = place((4, "The blue key.")) * 8 + TALK * 2
+    request = fit(messages, "Which remark, of interest, is about the blue key?")
+    assert {4 + n * len(TALK) for n in range(8)} <= {*request.plan.sent_indices}

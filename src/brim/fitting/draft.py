@@ -326,8 +326,9 @@ class Draft:
         """
         if not self._has_new_gaps:
             return
-        for start, stop in list(self._gaps(since)):
-            self._separate_assistants(start, stop)
+        if not self._brief:  # otherwise they stay, with a note between them
+            for start, stop in list(self._gaps(since)):
+                self._separate_assistants(start, stop)
         first = self.history.units[since].start if since else 0
         earlier = [note for note in self.notes if note.at < first]
         self.clear_notes()
@@ -362,12 +363,9 @@ class Draft:
             yield UnitIndex(start), UnitIndex(stop)
 
     def _separate_assistants(self, start: int, stop: int) -> None:
-        """Drop plain assistant messages before a gap that ends at another assistant message.
-
-        Where there are many gaps, they stay, with a note between them.
-        """
+        """Drop plain assistant messages before a gap that ends at another assistant message."""
         units = self.history.units
-        if self._brief or stop == len(self._kept) or units[stop].role != "assistant":
+        if stop == len(self._kept) or units[stop].role != "assistant":
             return
         while start > 0 and units[start - 1].is_plain and start - 1 not in self.required:
             self._drop_run(start - 1, start, "would be next to another assistant message")
@@ -430,17 +428,21 @@ class Draft:
 
     def _measure_gap(self, start: UnitIndex, stop: UnitIndex) -> _Gap:
         first, last = self._span(start, stop)
-        tasks = self.history.task_units
-        covered = tasks[max(0, bisect_right(tasks, start) - 1) : bisect_left(tasks, stop)]
         return _Gap(
             self._find_note_place(start, stop),
             first,
             last - 1,
             self.history.count_turns(first, last),
             self.history.tokens_between(first, last),
-            frozenset(task for task in covered if task < self._task_start),
+            frozenset() if self._brief else self._find_tasks(start, stop),
             stop <= self._task_start,
         )
+
+    def _find_tasks(self, start: UnitIndex, stop: UnitIndex) -> frozenset[UnitIndex]:
+        """Return the finished tasks of which units from `start` up to `stop` are a part."""
+        tasks = self.history.task_units
+        covered = tasks[max(0, bisect_right(tasks, start) - 1) : bisect_left(tasks, stop)]
+        return frozenset(task for task in covered if task < self._task_start)
 
     def _name_tasks(self, gap: _Gap) -> str:
         """Return a phrase with the names of the newest finished tasks that a gap covers."""

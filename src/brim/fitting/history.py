@@ -14,14 +14,15 @@ into units when the first trim needs them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import accumulate
 from operator import attrgetter
 from typing import Final, NamedTuple, NewType, TypeAlias, cast
 
 from brim.fitting.clip import ClipCache, reports_error
-from brim.fitting.search import MessageSearch, PassageCache
+from brim.fitting.message_search import MessageSearch
+from brim.fitting.search import PassageCache
 from brim.messages import Message
 from brim.tokens import Counter
 from brim.wire.notes import MASK, is_marked
@@ -213,13 +214,13 @@ class History(CountedMessages):
     def _search(self) -> MessageSearch:
         return MessageSearch()
 
-    def score_messages(self, query: str, stop: int) -> Mapping[int, float]:
-        """Return how well the messages before `stop` match a query; those that do not are absent.
+    def rank_units(self, query: str, stop: int) -> Sequence[UnitIndex]:
+        """Return the units before message `stop` that match a query, best first.
 
         Each message is read once.
         """
         self._search.extend(self.messages)
-        return self._search.score(query, stop)
+        return cast("Sequence[UnitIndex]", self._search.rank_units(query, stop, self.unit_of))
 
     @property
     def end(self) -> RequestPoint:

@@ -8,8 +8,7 @@ match. Room that no match needs goes to the newest units again.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, starmap
 from typing import Final
@@ -22,8 +21,6 @@ from brim.wire.notes import brief_gap_note
 
 RECENT_SHARE: Final = 0.5
 """The share of the room that belongs to the newest units."""
-NEIGHBOUR_SHARES: Final = ((-1, 0.3), (1, 0.5), (2, 0.3))
-"""The shares of a unit's score that the units around it get: those after it often answer it."""
 SHORT_QUESTION: Final = 24
 """Tokens; the user message that a matching answer responds to stays if it is not longer."""
 _MAX_MISSES: Final = 8
@@ -47,9 +44,9 @@ def keep_matching(draft: Draft) -> None:
     runs = find_oldest_runs(draft.history, units, units.total - newest)
     freed = sum(draft.floors.between(*run) for run in runs)
     choice = _Choice(draft, runs, invalid, room - (units.total - freed))
-    choice.take(_rank(draft, choice.older))
-    choice.take(reversed(choice.older))
-    draft.drop_runs(choice.dropped, "does not match the last user message")
+    choice.take(_rank(draft))
+    choice.take(choice.newest_first())
+    draft.drop_runs(choice.find_dropped(), "does not match the last user message")
     draft.repair_gaps()
     for unit in choice.last_first():
         if draft.excess <= 0:
@@ -58,24 +55,13 @@ def keep_matching(draft: Draft) -> None:
         draft.repair_gaps()
 
 
-def _rank(draft: Draft, older: Sequence[UnitIndex]) -> list[UnitIndex]:
-    """Return the units that match the last user message, best first; of equal ones the newest."""
+def _rank(draft: Draft) -> Sequence[UnitIndex]:
+    """Return the units that match the last user message, best first."""
     history, last = draft.history, draft.view.last_user
     if last < 0:
-        return []
+        return ()
     asked = history.units[last].start
-    query = "\n".join(history.messages[asked].words)
-    scores: dict[UnitIndex, float] = defaultdict(float)
-    for index, score in history.score_messages(query, asked).items():
-        unit = history.unit_of[index]
-        scores[unit] = max(scores[unit], score)
-    ranks: dict[int, float] = defaultdict(float)
-    for unit, score in scores.items():
-        ranks[unit] += score
-        for distance, share in NEIGHBOUR_SHARES:
-            ranks[unit + distance] += share * score
-    found = [unit for unit in older if unit in ranks]
-    return sorted(found, key=lambda unit: (ranks[unit], unit), reverse=True)
+    return history.rank_units("\n".join(history.messages[asked].words), asked)
 
 
 class _Choice:
@@ -84,14 +70,15 @@ class _Choice:
     def __init__(
         self, draft: Draft, runs: Sequence[UnitRun], invalid: set[UnitIndex], room: int
     ) -> None:
-        self._draft = draft
+        self._floors = draft.floors
         self._units = draft.history.units
-        self.older = [unit for run in runs for unit in unit_range(*run)]
-        """The units that may be dropped, in order."""
-        self._open = {*self.older}
-        self._chosen: list[UnitIndex] = []
-        dropped = self._open | invalid
-        self._kept = [unit for unit in unit_range(0, draft.view.units) if unit not in dropped]
+        self._end = draft.view.units
+        self._runs = runs
+        """The units that may be dropped."""
+        self._starts = [start for start, _ in runs]
+        self._chosen: dict[UnitIndex, None] = {}
+        """The units that stay of them, in the order of the choice."""
+        self._kept = list(_find_others(runs, self._end, invalid))
         text, counter = brief_gap_note(_USUAL_GAP), draft.history.counter
         self._paragraph = counter.text(text) + _SEPARATOR
         self._message = counter.message(Message("user", words=(text,)))
@@ -108,47 +95,69 @@ class _Choice:
 
     def _complete(self, unit: UnitIndex) -> Iterator[UnitIndex]:
         """Yield a unit and the user unit that it belongs to, as far as they may be dropped."""
+        if not self._may_drop(unit):
+            return
         user = self._units[unit].user
-        is_short = self._draft.floors.of(user) <= SHORT_QUESTION
-        if user in self._open - {unit} and (is_short or not self._units[unit].is_plain):
-            yield user
-        if unit in self._open:
-            yield unit
+        if user != unit and self._may_drop(user):
+            is_short = self._floors.of(user) <= SHORT_QUESTION
+            if is_short or not self._units[unit].is_plain:
+                yield user
+        yield unit
+
+    def _may_drop(self, unit: UnitIndex) -> bool:
+        place = bisect_right(self._starts, unit) - 1
+        return place >= 0 and unit < self._runs[place][1] and unit not in self._chosen
 
     def _keep(self, unit: UnitIndex) -> bool:
         """Keep a unit if there is room for it and for the notes at the gaps around it."""
+        tokens = self._floors.of(unit)
+        if tokens - self._message > self._room:
+            return False
         place = bisect_left(self._kept, unit)
         before = self._kept[place - 1] if place else NO_UNIT
-        after = self._kept[place] if place < len(self._kept) else self._draft.view.units
-        tokens = self._draft.floors.of(unit) - self._count_note(before, after)
+        after = self._kept[place] if place < len(self._kept) else self._end
         tokens += self._count_note(before, unit) + self._count_note(unit, after)
+        tokens -= self._count_note(before, after)
         if tokens > self._room:
             return False
         self._room -= tokens
-        self._chosen.append(unit)
+        self._chosen[unit] = None
         self._kept.insert(place, unit)
-        self._open.remove(unit)
         return True
 
     def _count_note(self, before: int, after: int) -> int:
         """Return the tokens of the note between two units that stay."""
-        if after == before + 1 or after == self._draft.view.units:
+        if after == before + 1 or after == self._end:
             return 0
         if before < 0:
             return self._message if self._units[after].role == "assistant" else 0
         is_message = self._units[before].role == self._units[after].role
         return self._message if is_message else self._paragraph
 
-    @property
-    def dropped(self) -> Iterator[UnitRun]:
-        """The units that are dropped, in runs."""
-        start = stop = UnitIndex(0)
-        for unit in filter(self._open.__contains__, self.older):
-            if unit != stop:
-                yield start, stop
-                start = unit
-            stop = UnitIndex(unit + 1)
-        yield start, stop
+    def newest_first(self) -> Iterator[UnitIndex]:
+        """Yield the units that may be dropped."""
+        for run in reversed(self._runs):
+            yield from reversed(unit_range(*run))
+
+    def find_dropped(self) -> Iterator[UnitRun]:
+        """Yield the units that do not stay, in runs."""
+        chosen = sorted(self._chosen)
+        for start, stop in self._runs:
+            for unit in chosen[bisect_left(chosen, start) : bisect_left(chosen, stop)]:
+                yield start, unit
+                start = UnitIndex(unit + 1)
+            yield start, stop
 
     def last_first(self) -> Iterator[UnitIndex]:
+        """Yield the units that stay, the last choice first."""
         return reversed(self._chosen)
+
+
+def _find_others(
+    runs: Sequence[UnitRun], end: UnitIndex, invalid: set[UnitIndex]
+) -> Iterator[UnitIndex]:
+    """Yield the units before `end` that are neither in a run nor invalid."""
+    start = UnitIndex(0)
+    for first, stop in [*runs, (end, end)]:
+        yield from (unit for unit in unit_range(start, first) if unit not in invalid)
+        start = stop

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import accumulate, chain, groupby
+from functools import cache, lru_cache
+from itertools import accumulate, chain, islice, repeat
 from math import log
+from string import punctuation
 from typing import Final, NamedTuple
 from unicodedata import category, normalize
 
@@ -31,21 +32,19 @@ _MAX_TERMS: Final = 32
 """Of a long query only the longest terms count."""
 _MAX_PARTS: Final = 32
 """A longer sequence of parts is not an identifier or a path."""
+_SHORT_NAME: Final = 40
+"""Characters; the terms of shorter words and names are cached."""
 _MAX_MISSES: Final = 8
 """The search ends after this number of passages that are larger than the room left."""
 _FREQUENT: Final = 0.25
 """A term found in more than this share of the passages is ignored."""
-_FREQUENT_IN_TURNS: Final = 0.75
-"""The same for turns: half of them may begin with the name of their speaker."""
-_FEW: Final = 2
+FEW: Final = 2
 """A term found in at most this number of passages is never ignored."""
-_SATURATION, _LENGTH_WEIGHT = 1.2, 0.75
+SATURATION, LENGTH_WEIGHT = 1.2, 0.75
 """The parameters k1 and b of BM25."""
 
 _TOLERANCE: Final = 1.25
 """A passage may be longer by this factor if it ends with its line then."""
-_BORDERS: Final = (". ", "。", " ")
-"""Where a longer line is split, if possible: after a sentence, else a word."""
 
 _SYLLABLES: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 """Thai, Lao, Burmese, Khmer."""
@@ -59,9 +58,15 @@ _ENDINGS: Final = (
     *("er", "or", "ed", "es", "ly", "s", "e", "y"),
 )
 """The longest come first."""
-_ENDING_SET: Final = frozenset(("", *_ENDINGS))
+ENDING_SET: Final = frozenset(("", *_ENDINGS))
 _SHORTEST_STEM: Final = 3
-_SEPARATOR: Final = "\0"
+_BETWEEN: Final = " \0 "
+"""What is between texts that are folded together."""
+_SYMBOL: Final = re.compile(
+    "[\u2010-\u2016\u2018-\u2023\u2030-\u2032\u2190-\u21ff\u2500-\u2775"
+    "\U0001f300-\U0001f64f\U0001f680-\U0001faff]"
+)
+"""Quotes, dashes, arrows, boxes and emoji: one character each, which is not part of a word."""
 _STOP_WORDS: Final = re.compile(
     "a|about|am|an|and|are|as|at|be|been|but|by|can|could|did|do|does|for|from|had|has|have|he|her|"
     "his|how|i|if|in|into|is|it|its|me|my|no|not|of|on|or|our|she|should|so|than|that|the|their|"
@@ -109,7 +114,6 @@ class _WordChars(dict[int, str]):
 
 
 _word_chars: Final = _WordChars()
-_separated_word_chars: Final = _WordChars({ord(_SEPARATOR): _SEPARATOR})
 
 
 def fold(text: str) -> str:
@@ -117,18 +121,23 @@ def fold(text: str) -> str:
     return normalize("NFKC", text).casefold().translate(_word_chars)
 
 
-def _fold_all(texts: Iterable[str]) -> Iterator[str]:
-    """Fold texts, with a space at both ends; those in ASCII together, which is faster."""
-    for is_ascii, group in groupby(texts, str.isascii):
-        given = list(group)
-        yield from map(" {} ".format, _fold_ascii(given) if is_ascii else map(fold, given))
+_ASCII_WORD_CHARS: Final = bytes.maketrans(
+    bytes(range(1, 128)), b"".join(fold(chr(code)).encode() for code in range(1, 128))
+)
+"""The same for bytes in ASCII, of which 0 separates texts."""
 
 
-def _fold_ascii(texts: Sequence[str]) -> Iterable[str]:
-    joined = _SEPARATOR.join(texts)
-    if joined.count(_SEPARATOR) >= len(texts):
-        return map(fold, texts)
-    return joined.lower().translate(_separated_word_chars).split(_SEPARATOR)
+def fold_all(texts: Iterable[str]) -> list[str]:
+    """Return folded texts, with a space at both ends; those in ASCII together, which is faster."""
+    texts = [text if text.isascii() else _SYMBOL.sub(" ", text) for text in texts]
+    folded = iter(_fold_ascii([text for text in texts if text.isascii()]))
+    return [next(folded) if text.isascii() else f" {fold(text)} " for text in texts]
+
+
+def _fold_ascii(texts: Sequence[str]) -> Sequence[str]:
+    joined = f" {_BETWEEN.join(texts)} ".encode("ascii")
+    found = joined.translate(_ASCII_WORD_CHARS).decode("ascii").split("\0")
+    return found if len(found) == len(texts) else [f" {fold(text)} " for text in texts]
 
 
 def read_texts(message: Message) -> Iterator[str]:
@@ -159,24 +168,27 @@ def choose_length(window: int | None) -> int:
     return _PASSAGE if window is None or window > _SMALL_WINDOW else _SMALL_PASSAGE
 
 
+class _Passages(NamedTuple):
+    """The passages of one text."""
+
+    texts: Sequence[str]
+    folded: Sequence[str]
+
+
 @dataclass(slots=True)
 class PassageCache:
-    """Passages of texts that are searched again: each is split and folded once."""
+    """Passages of texts that are searched again: each text is split and folded once."""
 
-    _passages: dict[tuple[str, int], list[str]] = field(default_factory=dict)
-    _folded: dict[str, str] = field(default_factory=dict)
+    _known: dict[tuple[str, int], _Passages] = field(default_factory=dict)
 
-    def split(self, text: str, chars: int) -> Sequence[str]:
-        """Return a text in passages of about this number of characters."""
-        if (found := self._passages.get((text, chars))) is None:
-            found = self._passages[text, chars] = [*split_text(text, chars)]
-        return found
-
-    def fold(self, texts: Sequence[str]) -> list[str]:
-        """Return texts as `PassageIndex` compares them."""
-        new = [text for text in texts if text not in self._folded]
-        self._folded.update(zip(new, _fold_all(new), strict=True))
-        return [self._folded[text] for text in texts]
+    def split(self, texts: Sequence[str], chars: int) -> list[_Passages]:
+        """Return texts in passages of about this number of characters."""
+        known = self._known
+        new = {text: split_text(text, chars) for text in texts if (text, chars) not in known}
+        folded = iter(fold_all(chain.from_iterable(new.values())))
+        for text, passages in new.items():
+            known[text, chars] = _Passages(passages, [*islice(folded, len(passages))])
+        return [known[text, chars] for text in texts]
 
 
 def search_texts(
@@ -191,20 +203,21 @@ def search_texts(
 
     They are in the order of the sources. Of equal passages, the last is returned.
     """
-    found = [
-        (source, text)
-        for source in sources
-        for text in cache.split(source.text, chars)
-        if not (source.visible and text in source.visible)
-    ]
-    index = PassageIndex(cache.fold([text for _, text in found]))
-    scores = index.score(query)
-    best = sorted(scores, key=lambda place: (scores[place], place), reverse=True)
+    sources = [*sources]
+    owners, texts, folded = list[Source](), list[str](), list[str]()
+    split = cache.split([source.text for source in sources], chars)
+    for source, passages in zip(sources, split, strict=True):
+        if source.visible:
+            passages = _find_invisible(passages, source.visible)
+        owners += repeat(source, len(passages.texts))
+        texts += passages.texts
+        folded += passages.folded
+    scores = _score(folded, query)
     chosen: dict[int, Passage] = {}
     seen: set[str] = set()
     misses = 0
-    for place in best:
-        source, text = found[place]
+    for _, place in sorted(zip(scores.values(), scores, strict=True), reverse=True):
+        text = texts[place]
         if text in seen:
             continue
         seen.add(text)
@@ -212,35 +225,41 @@ def search_texts(
             if (misses := misses + 1) == _MAX_MISSES:
                 break
             continue
-        chosen[place] = Passage(source.message, source.role, text, size)
+        chosen[place] = Passage(owners[place].message, owners[place].role, text, size)
         tokens -= size
     return [chosen[place] for place in sorted(chosen)]
 
 
-def split_text(text: str, chars: int) -> Iterator[str]:
-    """Yield a text in passages of about this number of characters, without empty ones."""
-    start, length = 0, len(text)
-    while start < length:
-        end = length if length - start <= _TOLERANCE * chars else _find_end(text, start, chars)
-        piece = text[start:end].strip("\n")
-        if piece and not piece.isspace():
-            yield piece
-        start = end
+def _find_invisible(passages: _Passages, visible: str) -> _Passages:
+    """Return the passages that are not in a text that is still visible."""
+    places = [place for place, text in enumerate(passages.texts) if text not in visible]
+    texts, folded = passages
+    return _Passages([texts[place] for place in places], [folded[place] for place in places])
 
 
-def _find_end(text: str, start: int, chars: int) -> int:
-    """Return where to end a passage: after whole lines if they are not too long."""
-    end = start + chars
-    found = text.rfind("\n", start, end)
-    if found < 0:
-        found = text.find("\n", end, int(start + _TOLERANCE * chars))
-    if found >= 0:
-        return found + 1
-    for border in _BORDERS:
-        found = text.rfind(border, start + chars // 4, end)
-        if found >= 0:
-            return found + len(border)
-    return end
+def split_text(text: str, chars: int) -> list[str]:
+    """Return a text in passages of about this number of characters, without empty ones."""
+    pieces = (piece.strip("\n") for piece in _find_pieces(chars)(text))
+    return [piece for piece in pieces if piece and not piece.isspace()]
+
+
+@cache
+def _find_pieces(chars: int) -> Callable[[str], list[str]]:
+    """Return a function that splits a text: one regular expression is faster than a loop.
+
+    A piece ends after whole lines if they are not too long, else after a sentence or a word.
+    """
+    most, least = int(_TOLERANCE * chars), chars // 4
+    return re.compile(
+        rf"(?!.{{{most + 1}}}).+"
+        rf"|.{{0,{chars - 1}}}\n"
+        rf"|[^\n]{{{chars},{most - 1}}}\n"
+        rf"|.{{{least},{chars - 2}}}\. "
+        rf"|.{{{least},{chars - 1}}}。"
+        rf"|.{{{least},{chars - 1}}} "
+        rf"|.{{{chars}}}",
+        re.DOTALL,
+    ).findall
 
 
 _NAME: Final = re.compile(
@@ -280,10 +299,11 @@ class Term(NamedTuple):
 
 def find_terms(query: str) -> list[Term]:
     """Return the terms of a query: its words, identifiers and paths, and their parts."""
-    text = normalize("NFKC", query)
-    terms = dict.fromkeys(term for run in _UNSEPARATED.findall(text) for term in _find_grams(run))
-    for name in _UNSEPARATED.sub(" ", text).split():
-        terms |= dict.fromkeys(_find_name_terms(name))
+    text, runs = normalize("NFKC", query), list[str]()
+    if not text.isascii():
+        runs, text = _UNSEPARATED.findall(text), _UNSEPARATED.sub(" ", text)
+    found = chain(map(_find_grams, runs), map(_read_name, text.split()))
+    terms = dict.fromkeys(chain.from_iterable(found))
     return sorted(terms, key=lambda term: -len(term.text))[:_MAX_TERMS]
 
 
@@ -293,9 +313,22 @@ def _find_grams(run: str) -> Iterator[Term]:
         yield Term(f" {fold(run[start : start + size]).strip()}")
 
 
+def _read_name(name: str) -> Iterable[Term]:
+    return _find_short_name_terms(name) if len(name) <= _SHORT_NAME else _find_name_terms(name)
+
+
+@lru_cache(maxsize=4_096)
+def _find_short_name_terms(name: str) -> Sequence[Term]:
+    return [*_find_name_terms(name)]
+
+
 def _find_name_terms(name: str) -> Iterator[Term]:
-    words = fold(name).split()
-    parts = fold(_CAMEL.sub(" ", name)).split()
+    word = name.strip(punctuation)
+    if word.isalpha() and word.isascii() and word[1:].islower():  # as nearly all are
+        words = parts = [word.lower()]
+    else:
+        words = fold(name).split()
+        parts = fold(_CAMEL.sub(" ", name)).split()
     if 1 < len(words) <= _MAX_PARTS:
         yield Term(f" {fold(name).strip()}")
     elif len(words) == 1 < len(parts):
@@ -313,42 +346,26 @@ def _find_stem(word: str) -> Term:
     return Term(f" {word if len(stem) < _SHORTEST_STEM else stem}", is_stem=True)
 
 
-class PassageIndex:
-    """Passages to compare with queries; each is folded once, when it is added.
+def _score(folded: Sequence[str], query: str) -> Mapping[int, float]:
+    """Return the BM25 scores of the passages that contain a term, by their positions.
 
     A query is a search for each of its terms in the text of all passages, which C code does.
     """
-
-    def __init__(self, folded: Sequence[str] = ()) -> None:
-        self._folded = [*folded]
-
-    def extend(self, texts: Sequence[str]) -> None:
-        """Add passages."""
-        self._folded += _fold_all(texts)
-
-    def score(
-        self, query: str, stop: int | None = None, frequent: float = _FREQUENT
-    ) -> dict[int, float]:
-        """Return the BM25 scores of the passages that contain a term, by their positions.
-
-        Only the first `stop` passages are considered, and only terms in at most the share
-        `frequent` of them.
-        """
-        folded = self._folded[:stop]
-        text = "\n".join(folded)
-        starts = list(accumulate((len(part) + 1 for part in folded), initial=0))
-        average = max(1, len(text)) / max(1, len(folded))
-        most = max(_FEW, int(len(folded) * frequent))
-        scores: dict[int, float] = defaultdict(float)
-        for term in find_terms(query):
-            counts = _count_term(term, text, starts, most)
-            if len(counts) > most:
-                continue
-            weight = log(1 + (len(folded) - len(counts) + 0.5) / (len(counts) + 0.5))
-            for place, count in counts.items():
-                length = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(folded[place]) / average
-                scores[place] += weight * count * (_SATURATION + 1) / (count + _SATURATION * length)
-        return scores
+    text = "\n".join(folded)
+    sizes = [*map(len, folded)]
+    starts = [*accumulate(sizes, lambda start, size: start + size + 1, initial=0)]
+    average = max(1, len(text)) / max(1, len(folded))
+    most = max(FEW, int(len(folded) * _FREQUENT))
+    scores: dict[int, float] = defaultdict(float)
+    for term in find_terms(query):
+        counts = _count_term(term, text, starts, most)
+        if len(counts) > most:
+            continue
+        weight = log(1 + (len(folded) - len(counts) + 0.5) / (len(counts) + 0.5))
+        for place, count in counts.items():
+            length = 1 - LENGTH_WEIGHT + LENGTH_WEIGHT * sizes[place] / average
+            scores[place] += weight * count * (SATURATION + 1) / (count + SATURATION * length)
+    return scores
 
 
 def _count_term(term: Term, text: str, starts: Sequence[int], most: int) -> dict[int, int]:
@@ -358,53 +375,10 @@ def _count_term(term: Term, text: str, starts: Sequence[int], most: int) -> dict
     found = text.find(wanted)
     while found >= 0:  # the loop takes most of the time of `benchmarks.search`
         end = found + len(wanted)
-        if not is_stem or text[end : text.find(" ", end)] in _ENDING_SET:
+        if not is_stem or text[end : text.find(" ", end)] in ENDING_SET:
             place = bisect_right(starts, found, place) - 1
             counts[place] = counts.get(place, 0) + 1
             if len(counts) > most:
                 break
         found = text.find(wanted, end - 1)
     return counts
-
-
-class MessageSearch:
-    """The messages of a growing history, to compare with queries."""
-
-    def __init__(self) -> None:
-        self._passages = PassageIndex()
-        self._owners: list[int] = []
-        """The message of each passage."""
-        self._seen = 0
-        self._asked = ("", 0)
-        self._scores: Mapping[int, float] = {}
-
-    def extend(self, messages: Sequence[Message]) -> None:
-        """Add the messages that were not added before; system messages are not searched."""
-        texts = []
-        for index in range(self._seen, len(messages)):
-            message = messages[index]
-            if message.role != "system" and not message.skipped:
-                names = "".join(f"{name} " for name in message.extras)
-                for text in read_texts(message):
-                    for part in split_text(text, _SMALL_PASSAGE):
-                        texts.append(names + part)
-                        self._owners.append(index)
-        self._passages.extend(texts)
-        self._seen = len(messages)
-
-    def score(self, query: str, stop: int) -> Mapping[int, float]:
-        """Return the best score of a passage of each matching message before `stop`.
-
-        The steps that follow a user message ask for the same; it is compared once.
-        """
-        if self._asked != (query, stop):
-            self._asked, self._scores = (query, stop), self._compare(query, stop)
-        return self._scores
-
-    def _compare(self, query: str, stop: int) -> Mapping[int, float]:
-        scores: dict[int, float] = defaultdict(float)
-        passages = bisect_left(self._owners, stop)
-        for place, score in self._passages.score(query, passages, _FREQUENT_IN_TURNS).items():
-            index = self._owners[place]
-            scores[index] = max(scores[index], score)
-        return scores

@@ -1,0 +1,154 @@
+"""MessageSearch: which units of a growing history match a query best.
+
+A message scores the sum of the weights of the query's terms that it contains, by BM25; how often
+it contains them does not count. Words are in an inverted index, so that a query costs work for
+the messages that contain its words. The first query of a history is a search in its text instead,
+which is faster than an index that is used only once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, chain
+from math import log
+from typing import Final
+
+from brim.fitting.search import (
+    ENDING_SET,
+    FEW,
+    LENGTH_WEIGHT,
+    SATURATION,
+    Term,
+    find_terms,
+    fold_all,
+    read_texts,
+)
+from brim.messages import Message
+
+_FREQUENT: Final = 0.75
+"""A term in more than this share of the messages is ignored. Half of them may begin with the name
+of their speaker."""
+_MOST: Final = 1_000
+"""The rarest terms count, as far as they are found together in at most this number of messages:
+otherwise a query would cost the more, the longer the history is."""
+NEIGHBOUR_SHARES: Final = ((-1, 0.3), (1, 0.5), (2, 0.3))
+"""The shares of a unit's score that the units around it get: those after it often answer it."""
+
+
+class MessageSearch:
+    """The messages of a history, to compare with queries. It only grows."""
+
+    def __init__(self) -> None:
+        self._folded: list[str] = []
+        self._lengths = [0]
+        """Running totals of the characters."""
+        self._owners: defaultdict[str, list[int]] = defaultdict(list)
+        """The messages with each word."""
+        self._indexed = 0
+        self._asked: tuple[str, int] | None = None
+        self._ranked: Sequence[int] = ()
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Add the messages that were not added before."""
+        new = [*fold_all(map(_read, messages[len(self._folded) :]))]
+        self._folded += new
+        self._lengths[-1:] = accumulate(map(len, new), initial=self._lengths[-1])
+
+    def rank_units(self, query: str, stop: int, unit_of: Sequence[int]) -> Sequence[int]:
+        """Return the units before message `stop` that match or are near a match, best first.
+
+        Of equal ones, the newest comes first. The steps that follow a user message ask for the
+        same; it is compared once.
+        """
+        if self._asked != (query, stop):
+            if self._asked:
+                self._index(stop)
+            self._asked = query, stop
+            self._ranked = _rank(self._score(query, stop), unit_of)
+        return self._ranked
+
+    def _score(self, query: str, stop: int) -> Mapping[int, float]:
+        """Return the scores of the messages before `stop` that contain a term."""
+        most = min(_MOST, max(FEW, int(stop * _FREQUENT)))
+        weights: dict[int, float] = defaultdict(float)
+        room = _MOST
+        for found in sorted((self._find(term, stop, most) for term in find_terms(query)), key=len):
+            room -= len(found)
+            if len(found) > most or room < 0:
+                break
+            weight = log(1 + (stop - len(found) + 0.5) / (len(found) + 0.5))
+            for index in found:
+                weights[index] += weight
+        average = max(1, self._lengths[stop]) / max(1, stop)
+        shortest = 1 + SATURATION * (1 - LENGTH_WEIGHT)
+        slope = SATURATION * LENGTH_WEIGHT / average
+        return {
+            index: weight / (shortest + slope * len(self._folded[index]))
+            for index, weight in weights.items()
+        }
+
+    def _find(self, term: Term, stop: int, most: int) -> Collection[int]:
+        """Return the messages before `stop` that contain a term, or more than `most`."""
+        if self._indexed < stop:
+            return self._scan(term, range(stop))
+        *others, word = term.text.split()
+        owners = self._owners
+        if others:
+            found = min((owners.get(part, []) for part in (*others, word)), key=len)
+            found = self._scan(term, found)
+        elif term.is_stem:
+            lists = [owners[form] for end in ENDING_SET if (form := word + end) in owners]
+            found = max(lists, key=len, default=[])
+            if len(lists) > 1 and len(found) <= most:
+                found = [*{*chain(*lists)}]
+        else:
+            found = owners.get(word, [])
+        return found if self._indexed == stop else [index for index in found if index < stop]
+
+    def _scan(self, term: Term, places: Iterable[int]) -> list[int]:
+        """Return the messages at these places that contain a term."""
+        folded = self._folded
+        if not term.is_stem:
+            wanted = f"{term.text} "
+            return [index for index in places if wanted in folded[index]]
+        found = [index for index in places if term.text in folded[index]]
+        return [index for index in found if _has_form(folded[index], term.text)]
+
+    def _index(self, stop: int) -> None:
+        owners = self._owners
+        for index in range(self._indexed, stop):
+            for word in {*self._folded[index].split()}:
+                owners[word].append(index)
+        self._indexed = max(self._indexed, stop)
+
+
+def _read(message: Message) -> str:
+    if message.role == "system" or message.skipped:
+        return ""
+    return "\n".join((*message.extras, *read_texts(message)))
+
+
+def _has_form(text: str, stem: str) -> bool:
+    """Whether a folded text contains a stem, with or without an English ending."""
+    found = text.find(stem)
+    while found >= 0:
+        end = found + len(stem)
+        if text[end : text.find(" ", end)] in ENDING_SET:
+            return True
+        found = text.find(stem, end)
+    return False
+
+
+def _rank(scores: Mapping[int, float], unit_of: Sequence[int]) -> Sequence[int]:
+    """Return units by the best score of their messages and the scores of the units around them."""
+    best: dict[int, float] = {}
+    for index, score in scores.items():
+        unit = unit_of[index]
+        if score > best.get(unit, 0):
+            best[unit] = score
+    ranks = defaultdict(float, best)
+    for unit in sorted(best):  # in an order that does not depend on how they were found
+        for distance, share in NEIGHBOUR_SHARES:
+            ranks[unit + distance] += share * best[unit]
+    return sorted(ranks, key=lambda unit: (ranks[unit], unit), reverse=True)
