@@ -37,6 +37,9 @@ FIRST = len(SMALL_TALK) // 2
     [
         ("My parking place is 4711, next to the lift.", "Where do I park?"),
         ("We store the boxes upstairs.", "storing a box"),
+        ("I am volunteering at the shelter.", "How often do you volunteer?"),
+        ("Grandma taught me to swim.", "Who teaches, and did anyone teach you?"),
+        ("I lost the ring.", "Where was it losing, or when did you lose it?"),
         ("The bug is in src/shop/cart.py, line 88.", "src/shop/cart.py"),
         ("The bug is in /home/me/src/shop/cart.py:88", "cart.py"),
         ("It calls getUserName() twice.", "getUserName"),

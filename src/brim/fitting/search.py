@@ -2,7 +2,8 @@
 
 A query is a search for each of its terms in the text of all passages. A word counts the more,
 the fewer passages contain it; one that is in more than a quarter of them is ignored. Identifiers
-and paths are terms, and so are their parts. English endings are ignored. In scripts that do not
+and paths are terms, and so are their parts. English endings and
+irregular forms are ignored. In scripts that do not
 separate words, the terms are sequences of two or three characters.
 """
 
@@ -58,7 +59,12 @@ _ENDINGS: Final = (
     *("er", "or", "ed", "es", "ly", "s", "e", "y"),
 )
 """The longest come first."""
-ENDING_SET: Final = frozenset(("", *_ENDINGS))
+_LONG_ENDINGS: Final = (
+    *("ering", "ered", "erings", "oring", "ored", "ying", "yed", "ily", "iness", "ness", "ful"),
+    *("ation", "ations", "ment", "ments", "ement", "ements", "al", "ally", "ist", "ists"),
+)
+"""They may follow a stem too, but are part of a word that is looked for."""
+ENDING_SET: Final = frozenset(("", *_ENDINGS, *_LONG_ENDINGS))
 _SHORTEST_STEM: Final = 3
 _BETWEEN: Final = " \0 "
 """What is between texts that are folded together."""
@@ -74,6 +80,26 @@ _STOP_WORDS: Final = re.compile(
     "why|will|with|would|you|your"
 )
 """English words that are never looked for."""
+_FORMS: Final = (
+    *("become became", "begin began begun", "break broke broken", "bring brought"),
+    *("build built", "buy bought", "catch caught", "child children", "choose chose chosen"),
+    *("come came", "draw drew drawn", "drink drank drunk", "drive drove driven", "eat ate eaten"),
+    *("fall fell fallen", "feel felt", "fight fought", "find found", "fly flew flown"),
+    *("forget forgot forgotten", "get got gotten", "give gave given", "go went gone"),
+    *("grow grew grown", "hear heard", "hide hid hidden", "hold held", "keep kept"),
+    *("know knew known", "leave left", "lend lent", "lose lost", "make made", "meet met"),
+    *("man men", "pay paid", "ride rode ridden", "run ran", "say said", "see saw seen"),
+    *("sell sold", "send sent", "sing sang sung", "sleep slept", "speak spoke spoken"),
+    *("spend spent", "stand stood", "steal stole stolen", "swim swam swum", "take took taken"),
+    *("teach taught", "tell told", "think thought", "throw threw thrown", "wear wore worn"),
+    *("wife wives", "win won", "woman women", "write wrote written"),
+)
+_IRREGULAR: Final = {
+    form: tuple(other for other in forms if other != form)
+    for forms in map(str.split, _FORMS)
+    for form in forms
+}
+"""The other forms of English words that do not share a stem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +362,7 @@ def _find_name_terms(name: str) -> Iterator[Term]:
     for part in parts:
         if (len(part) > 1 or len(parts) == 1) and not _STOP_WORDS.fullmatch(part):
             yield _find_stem(part)
+            yield from map(_find_stem, _IRREGULAR.get(part, ()))
 
 
 def _find_stem(word: str) -> Term:
