@@ -2,9 +2,8 @@
 
 A query is a search for each of its terms in the text of all passages. A word counts the more,
 the fewer passages contain it; one that is in more than a quarter of them is ignored. Identifiers
-and paths are terms, and so are their parts. English endings and
-irregular forms are ignored. In scripts that do not
-separate words, the terms are sequences of two or three characters.
+and paths are terms, and so are their parts. English endings and irregular forms are ignored. In
+scripts that do not separate words, the terms are sequences of two or three characters.
 """
 
 from __future__ import annotations
