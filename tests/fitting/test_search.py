@@ -60,6 +60,7 @@ def test_a_passage_is_found_by_its_words_names_and_characters(text: str, query: 
 
 def test_a_part_of_a_word_is_not_a_match() -> None:
     assert find(say("The carpet is red."), "car") == []
+    assert find(say("A comment on metal."), "meet, and come with me") == []
 
 
 def test_a_path_counts_more_than_its_parts() -> None:

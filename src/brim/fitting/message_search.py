@@ -15,7 +15,6 @@ from math import log
 from typing import Final
 
 from brim.fitting.search import (
-    ENDING_SET,
     FEW,
     LENGTH_WEIGHT,
     SATURATION,
@@ -98,7 +97,7 @@ class MessageSearch:
             found = min((owners.get(part, []) for part in (*others, word)), key=len)
             found = self._scan(term, found)
         elif term.is_stem:
-            lists = [owners[form] for end in ENDING_SET if (form := word + end) in owners]
+            lists = [owners[form] for end in term.endings if (form := word + end) in owners]
             found = max(lists, key=len, default=[])
             if len(lists) > 1 and len(found) <= most:
                 found = [*{*chain(*lists)}]
@@ -113,7 +112,7 @@ class MessageSearch:
             wanted = f"{term.text} "
             return [index for index in places if wanted in folded[index]]
         found = [index for index in places if term.text in folded[index]]
-        return [index for index in found if _has_form(folded[index], term.text)]
+        return [index for index in found if _has_form(folded[index], term)]
 
     def _index(self, stop: int) -> None:
         owners = self._owners
@@ -129,14 +128,14 @@ def _read(message: Message) -> str:
     return "\n".join((*message.extras, *read_texts(message)))
 
 
-def _has_form(text: str, stem: str) -> bool:
+def _has_form(text: str, stem: Term) -> bool:
     """Whether a folded text contains a stem, with or without an English ending."""
-    found = text.find(stem)
+    found = text.find(stem.text)
     while found >= 0:
-        end = found + len(stem)
-        if text[end : text.find(" ", end)] in ENDING_SET:
+        end = found + len(stem.text)
+        if text[end : text.find(" ", end)] in stem.endings:
             return True
-        found = text.find(stem, end)
+        found = text.find(stem.text, end)
     return False
 
 

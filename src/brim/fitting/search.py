@@ -62,8 +62,9 @@ _LONG_ENDINGS: Final = (
     *("ering", "ered", "erings", "oring", "ored", "ying", "yed", "ily", "iness", "ness", "ful"),
     *("ation", "ations", "ment", "ments", "ement", "ements", "al", "ally", "ist", "ists"),
 )
-"""They may follow a stem too, but are part of a word that is looked for."""
-ENDING_SET: Final = frozenset(("", *_ENDINGS, *_LONG_ENDINGS))
+"""They may follow a stem too, but not one of three letters: a comment is no form of to come."""
+_ENDING_SET: Final = frozenset(("", *_ENDINGS))
+_LONG_ENDING_SET: Final = frozenset((*_ENDING_SET, *_LONG_ENDINGS))
 _SHORTEST_STEM: Final = 3
 _BETWEEN: Final = " \0 "
 """What is between texts that are folded together."""
@@ -321,6 +322,11 @@ class Term(NamedTuple):
     is_stem: bool = False
     """Whether an English ending may follow; otherwise a space follows."""
 
+    @property
+    def endings(self) -> frozenset[str]:
+        """The endings that may follow a stem; the text begins with a space."""
+        return _LONG_ENDING_SET if len(self.text) > _SHORTEST_STEM + 1 else _ENDING_SET
+
 
 def find_terms(query: str) -> list[Term]:
     """Return the terms of a query: its words, identifiers and paths, and their parts."""
@@ -398,10 +404,11 @@ def _count_term(term: Term, text: str, starts: Sequence[int], most: int) -> dict
     """Return how often a term is in each passage; incomplete if it is in more than `most`."""
     counts: dict[int, int] = {}
     wanted, is_stem, place = term.text if term.is_stem else f"{term.text} ", term.is_stem, 0
+    endings = term.endings
     found = text.find(wanted)
     while found >= 0:  # the loop takes most of the time of `benchmarks.search`
         end = found + len(wanted)
-        if not is_stem or text[end : text.find(" ", end)] in ENDING_SET:
+        if not is_stem or text[end : text.find(" ", end)] in endings:
             place = bisect_right(starts, found, place) - 1
             counts[place] = counts.get(place, 0) + 1
             if len(counts) > most:
