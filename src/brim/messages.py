@@ -47,7 +47,7 @@ class Message(NamedTuple):
 
     role: Role
     words: tuple[str, ...] = ()
-    """The text of the turn; never clipped."""
+    """The text of the turn; only that of an earlier step may be clipped."""
     outputs: tuple[str, ...] = ()
     """Output of a tool or a command; may be clipped, masked or dropped."""
     thinking: tuple[str, ...] = ()
@@ -70,6 +70,20 @@ class Message(NamedTuple):
     def is_text_only(self) -> bool:
         """Whether it has text only, as most turns do."""
         return self[2:8] == _NO_PARTS
+
+    @property
+    def has_step_text(self) -> bool:
+        """Whether it is a step with one text beside its calls, which may be clipped."""
+        return self.role == "assistant" and bool(self.calls) and len(self.words) == 1
+
+    @property
+    def clippable(self) -> tuple[str, ...]:
+        """The texts that may be clipped: outputs, or the text of a step."""
+        return self.words if self.has_step_text else self.outputs
+
+    def with_clipped(self, text: str) -> Message:
+        """Return a copy with another text in place of those that may be clipped."""
+        return self._replace(words=(text,)) if self.has_step_text else self.with_outputs((text,))
 
     def with_outputs(self, outputs: tuple[str, ...]) -> Message:
         return self._replace(outputs=outputs)

@@ -167,11 +167,11 @@ def _close_run(run: list[str], kept: list[str]) -> bool:
     return True
 
 
-def clip_outputs(
+def clip_message(
     message: Message, text: str, size: int, cap: int, *, counter: Counter, close: float | None
 ) -> tuple[Message, int]:
-    """Return a message with a clipped text in place of its outputs, and its tokens."""
-    clipped = message.with_outputs((clip(text, size, cap, counter.text, close=close),))
+    """Return a message with a clipped text in place of its own, and its tokens."""
+    clipped = message.with_clipped(clip(text, size, cap, counter.text, close=close))
     return clipped, counter.message(clipped)
 
 
@@ -179,7 +179,7 @@ class ClipCache:
     """The last results: the next trim of a growing history needs most of them again."""
 
     def __init__(self, counter: Counter) -> None:
-        self.clip_outputs = lru_cache(_MAX_ENTRIES)(partial(clip_outputs, counter=counter))
+        self.clip_message = lru_cache(_MAX_ENTRIES)(partial(clip_message, counter=counter))
         self.lines = lru_cache(_MAX_ENTRIES)(TextLines)
         self.last: dict[int, tuple[object, Any]] = {}
         """By message index, what was last asked for and the result."""

@@ -153,6 +153,15 @@ class Draft:
         return [i for i in self.outputs if i not in self.newest_outputs and unit_of[i] < recent]
 
     @property
+    def old_texts(self) -> list[MessageIndex]:
+        """The steps with a long text whose output is not among the newest ones."""
+        history, unit_of = self.history, self.history.unit_of
+        newest = {unit_of[index] for index in self.newest_outputs} | {self.view.open_unit}
+        recent = self.view.units - self.keep_recent
+        kept = self._find_changeable([*history.long_texts])
+        return [i for i in kept if unit_of[i] < recent and unit_of[i] not in newest]
+
+    @property
     def open_outputs(self) -> list[MessageIndex]:
         """The messages with outputs in the open step."""
         open_unit, unit_of = self.view.open_unit, self.history.unit_of
@@ -218,6 +227,15 @@ class Draft:
         if index in self.changes:
             return sum(map(self.history.counter.text, self.changes[index].message.outputs))
         return self.history.output_tokens[index]
+
+    def clippable_tokens(self, index: MessageIndex) -> int:
+        """Return the tokens of what `clip` can clip, as it is to be sent."""
+        if index in self.changes:
+            return sum(map(self.history.counter.text, self.changes[index].message.clippable))
+        return self._whole_tokens(index)
+
+    def _whole_tokens(self, index: MessageIndex) -> int:
+        return self.history.long_texts.get(index) or self.history.output_tokens[index]
 
     def output_lines(self, index: int) -> TextLines:
         """Return the original output of a message, in lines."""
@@ -286,29 +304,29 @@ class Draft:
 
     def clip(
         self,
-        index: int,
+        index: MessageIndex,
         cap: int,
         reason: str,
         *,
         text: str | None = None,
         close: float | None = None,
     ) -> bool:
-        """Clip a message's outputs, or `text` in their place, to at most `cap` tokens.
+        """Clip a message's outputs or step text, or `text` in their place, to `cap` tokens.
 
-        The original output is clipped each time, so that the mark says how much of it is missing.
+        The original text is clipped each time, so that the mark says how much of it is missing.
         """
         message, history = self.message(index), self.history
         request = (message, cap, reason, text, close)
         known = history.clip_cache.last.get(index)
         if known is None or known[0] != request:
-            whole = "\n".join(history.messages[index].outputs)
-            size = history.output_tokens[index]
+            whole = "\n".join(history.messages[index].clippable)
+            size = self._whole_tokens(index)
             if text is None:
                 text = whole
             elif whole:
                 size = size * len(text) // len(whole)
-            clip_outputs = history.clip_cache.clip_outputs
-            clipped, tokens = clip_outputs(message, text, size, max(cap, 0), close=close)
+            clip_message = history.clip_cache.clip_message
+            clipped, tokens = clip_message(message, text, size, max(cap, 0), close=close)
             known = request, ChangedMessage(clipped, tokens, "clipped", reason)
             history.clip_cache.last[index] = known
         return self._change(index, known[1])

@@ -38,6 +38,8 @@ ORPHAN: Final = "a result without its call"
 UNANSWERED: Final = "a call without its result"
 TASK_STEPS: Final = 4
 """The average number of steps from which on the exchanges before the last are finished tasks."""
+STEP_TEXT: Final = 400
+"""The tokens that the text of an earlier step of a task is clipped to; its calls stay whole."""
 NEWEST_OUTPUTS: Final = 3
 """The number of newest outputs that are protected, if they take at most a quarter of the limit."""
 
@@ -192,7 +194,9 @@ class History(CountedMessages):
         self.output_messages: list[MessageIndex] = []
         """The messages with tool output."""
         self.marked_messages: set[MessageIndex] = set()
-        """The messages whose output was clipped or masked by brim before."""
+        """The messages whose text was clipped or masked by brim before."""
+        self.long_texts: dict[MessageIndex, int] = {}
+        """The tokens of the texts of steps that are long enough to be clipped."""
         self._errors: dict[MessageIndex, bool] = {}
         self.thinking_messages: list[MessageIndex] = []
         self.units: list[Unit] = []
@@ -339,11 +343,19 @@ class History(CountedMessages):
                 if is_marked(text, self.mask):
                     self.marked_messages.add(index)
             self.output_messages.append(index)
+        elif message.has_step_text and len(message.words[0]) > STEP_TEXT:
+            self._index_step_text(index, message.words[0])
         self.output_tokens.append(tokens)
         if message.thinking:
             self.thinking_messages.append(index)
         if message.priority:
             self.prioritized_messages.append(index)
+
+    def _index_step_text(self, index: MessageIndex, text: str) -> None:
+        if is_marked(text, self.mask):
+            self.marked_messages.add(index)
+        elif (tokens := self.counter.text(text)) > STEP_TEXT:
+            self.long_texts[index] = tokens
 
     def _add_result(self, index: MessageIndex, message: Message) -> None:
         unit = self.units[-1] if self.units else None

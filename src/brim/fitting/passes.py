@@ -13,7 +13,7 @@ from typing import Final
 
 from brim.fitting.clip import LARGEST_MARK
 from brim.fitting.draft import NAME_TOKENS, Draft
-from brim.fitting.history import MessageIndex, UnitIndex
+from brim.fitting.history import STEP_TEXT, MessageIndex, UnitIndex
 from brim.fitting.trim import DroppableUnits, Trim, count_held, find_oldest_runs
 from brim.tokens import Counter
 from brim.wire.notes import fill_id, fill_mask, gap_note, range_note
@@ -211,11 +211,11 @@ def remove_repeats(draft: Draft, *, then_clip: bool = True) -> None:
         shorter[index] = text
         if excess <= 0:
             break
-    caps = _find_caps(draft) if then_clip else ()
-    _clip_to(draft, _choose_caps(sizes, excess, caps), shorter)
+    caps = _choose_caps(draft, sizes, excess) if then_clip else {}
     for index, text in shorter.items():
-        if index not in draft.changes:
+        if index not in caps:
             draft.replace_outputs(index, text, "clipped", "lines repeated later")
+    _clip_to(draft, caps, shorter)
 
 
 def _find_repeats(
@@ -237,51 +237,69 @@ def _find_repeats(
 
 
 def clip_old(draft: Draft) -> None:
-    """Clip old outputs, the last one only as far as needed.
+    """Clip old outputs, and in a task also the long texts of old steps.
 
     In a chat, whose outputs state facts, all of them keep some text: they are clipped in rounds.
-    Otherwise only a mark stays of the oldest ones, so that newer ones stay whole.
+    In a task the clips that save the most come first, an output to a mark and a text to
+    `STEP_TEXT` tokens, so that small ones stay whole.
     """
     sizes = {index: draft.output_tokens(index) for index in draft.old_outputs}
-    _clip_to(draft, _choose_caps(sizes, draft.excess, _find_caps(draft)), {})
-
-
-def _find_caps(draft: Draft) -> tuple[int, ...]:
-    """Return the tokens that old outputs are clipped to, one round after the other."""
-    if draft.view.is_chat:
-        return CLIP_ROUNDS
-    return (count_clip_mark(draft.history.counter),)
+    _clip_to(draft, _choose_caps(draft, sizes, draft.excess), {})
 
 
 def _clip_to(
     draft: Draft, caps: Mapping[MessageIndex, int], texts: Mapping[MessageIndex, str]
 ) -> None:
-    """Clip outputs to their caps, the last one only as far as needed."""
+    """Clip messages to their caps, the last one only as far as needed."""
     if not caps:
         return
     *others, last = caps
     for index in others:
-        draft.clip(index, caps[index], "old output", text=texts.get(index))
-    room = draft.output_tokens(last) - draft.excess
-    draft.clip(last, max(room, caps[last]), "old output", text=texts.get(last), close=0.85)
+        draft.clip(index, caps[index], _clip_reason(draft, index), text=texts.get(index))
+    room = max(draft.clippable_tokens(last) - draft.excess, caps[last])
+    draft.clip(last, room, _clip_reason(draft, last), text=texts.get(last), close=0.85)
+
+
+def _clip_reason(draft: Draft, index: MessageIndex) -> str:
+    return "long text of an old step" if index in draft.history.long_texts else "old output"
 
 
 def _choose_caps(
-    sizes: Mapping[MessageIndex, int], excess: int, caps: Sequence[int]
+    draft: Draft, outputs: Mapping[MessageIndex, int], excess: int
 ) -> dict[MessageIndex, int]:
-    """Return the cap of each output to clip; the one that reaches the target comes last."""
-    now = dict(sizes)
+    """Return the cap of each message to clip; the one that reaches the target comes last.
+
+    `outputs` are the sizes of the outputs that may be clipped.
+    """
+    now = dict(outputs)
+    if draft.view.is_chat:
+        clips = [(index, cap) for cap in CLIP_ROUNDS for index in now]
+    else:
+        now |= {index: draft.clippable_tokens(index) for index in draft.old_texts}
+        clips = _order_task_clips(draft, now)
     chosen: dict[MessageIndex, int] = {}
-    for cap in caps:
-        for index, size in now.items():
-            if excess <= 0:
-                return chosen
-            if size > cap:
-                excess -= size - cap
-                now[index] = cap
-                chosen.pop(index, None)
-                chosen[index] = cap
+    for index, cap in clips:
+        if excess <= 0:
+            break
+        if now[index] > cap:
+            excess -= now[index] - cap
+            now[index] = cap
+            chosen.pop(index, None)
+            chosen[index] = cap
     return chosen
+
+
+def _order_task_clips(
+    draft: Draft, sizes: Mapping[MessageIndex, int]
+) -> list[tuple[MessageIndex, int]]:
+    """Return the caps of the messages of a task, lowest priority and largest saving first."""
+    history, mark = draft.history, count_clip_mark(draft.history.counter)
+    caps = {index: STEP_TEXT if index in history.long_texts else mark for index in sizes}
+
+    def key(index: MessageIndex) -> tuple[int, int]:
+        return history.messages[index].priority, caps[index] - sizes[index]
+
+    return [(index, caps[index]) for index in sorted(sizes, key=key)]
 
 
 def clip_open(draft: Draft) -> None:

@@ -382,8 +382,9 @@ def find_trimmed_texts(plan: Plan) -> Iterator[Source]:
     for index in sorted({*chain.from_iterable(runs), *plan.changes}):
         message = plan.history.messages[index]
         if (change := plan.changes.get(index)) is not None:
-            visible = "\n".join(change.message.outputs)
-            changed = zip_longest(message.outputs, change.message.outputs)
+            sent = change.message.clippable
+            visible = "\n".join(sent)
+            changed = zip_longest(message.clippable, sent)
             texts: Iterable[str] = (old for old, new in changed if old and old != new)
         else:
             visible, texts = "", read_texts(message)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from math import log2
 from typing import Literal
 
 from brim.errors import InputError
 from brim.fitting import passes
-from brim.fitting.history import History
+from brim.fitting.history import STEP_TEXT, History, MessageIndex
 from brim.fitting.passes import Pass
 from brim.fitting.retrieval import keep_matching
 from brim.fitting.trim import Floor, Share
@@ -63,7 +64,10 @@ def steady_share(limit: int, has_finished_tasks: bool = False) -> float:
     It is higher for small limits, where every token counts, and after finished tasks: a trim that
     drops whole tasks ends far below any mark, so that a high one costs little.
     """
-    return 0.90 if has_finished_tasks else min(0.90, 0.70 + 2_240 / max(1, limit))
+    if has_finished_tasks:
+        return 0.90
+    doublings = log2(max(1, limit) / 16_000)
+    return min(0.90, max(0.70, 0.83 - 0.06 * doublings))
 
 
 @cache
@@ -100,9 +104,12 @@ def clipped_floor(history: History, index: int) -> int:
     return _short_output_floor(history, index, passes.CLIP_ROUNDS[-1])
 
 
-def marked_floor(history: History, index: int) -> int:
-    """Return the tokens of a message with its output clipped to a mark."""
-    return _short_output_floor(history, index, passes.count_clip_mark(history.counter))
+def task_floor(history: History, index: int) -> int:
+    """Return the tokens of a message with its output, or a long text of a step, clipped."""
+    if (size := history.long_texts.get(MessageIndex(index))) is None:
+        return _short_output_floor(history, index, passes.count_clip_mark(history.counter))
+    tokens = no_thinking_floor(history, index)
+    return tokens if history.is_pinned(index) else tokens - (size - STEP_TEXT)
 
 
 def masked_floor(history: History, index: int) -> int:
@@ -125,7 +132,7 @@ STEADY = Policy(
         passes.clip_open,
     ),
     clipped_floor,
-    marked_floor,
+    task_floor,
     share=steady_share,
     notes=True,
 )

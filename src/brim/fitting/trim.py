@@ -260,14 +260,14 @@ class FloorSums:
     def extend(self, history: History) -> None:
         """Add the messages since the last call. Only a trim needs floors, so it calls this."""
         sums, floor, messages = self.sums, self._floor, history.messages
-        tokens, outputs = history.token_sums, history.output_tokens
+        tokens, outputs, texts = history.token_sums, history.output_tokens, history.long_texts
         for index in range(self._seen, len(history)):
             unit = history.unit_of[index]
             if unit < 0:
                 continue
             if unit == len(sums) - 1:
                 sums.append(sums[-1])
-            if outputs[index] or messages[index].thinking:
+            if outputs[index] or index in texts or messages[index].thinking:
                 sums[-1] += floor(history, index)
             else:  # nothing in it can be reduced
                 sums[-1] += tokens[index + 1] - tokens[index]
