@@ -19,9 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from hashlib import blake2b
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +35,8 @@ LARGE_ROWS, LARGE_BYTES = 2_000, 10_000
 SMALL_BYTES = 1_000
 ROWS, SHORT_ROWS = 1_000_000, 20_000
 ROUNDS = 5
-PARTS = 16
-"""Files of a data set for Ray."""
 RAY_SHARE = 4
-"""The speed-up of Ray is measured with a quarter of the rows: each part is a task of its own."""
+"""The speed-up of Ray is measured with a quarter of the rows."""
 ENGINES = {"ray": 1, "spark": 1, "datasets": 1, "polars": 10, "daft": 10}
 """Each engine gets all rows, or one in so many."""
 TARGETS = "targets: 2,040 rows/s, ratio ≤ 1.5, 200 and 300 MB, speed-up ≥ 1.7"
@@ -264,20 +260,6 @@ def write_table(folder: Path, number: int) -> Path:
     return path
 
 
-def split_table(path: Path, folder: Path) -> None:
-    """Write the rows of a Parquet file to several, because Ray reads a file in one task."""
-    from pyarrow import parquet
-
-    folder.mkdir()
-    with parquet.ParquetFile(path) as table, ExitStack() as stack:
-        writers = [
-            stack.enter_context(parquet.ParquetWriter(folder / f"{n}.parquet", table.schema_arrow))
-            for n in range(PARTS)
-        ]
-        for batch, writer in zip(table.iter_batches(1_000), cycle(writers)):
-            writer.write_batch(batch)
-
-
 def find_python(engine: str) -> Path:
     """Return the interpreter of the engine's environment."""
     return environment.ROOT / f".venv-{engine}/bin/python"
@@ -295,13 +277,12 @@ def run_engine(name: str, path: Path, out: Path, window: int, jobs: int) -> floa
 
 def measure_ray(folder: Path, number: int) -> Table:
     """Return the time of Ray Data with one and with two processors."""
-    window, parts = find_window(SMALL_BYTES), folder / "parts"
-    split_table(write_table(folder, number), parts)
+    window, path = find_window(SMALL_BYTES), write_table(folder, number)
     rows: list[dict[str, Cell]] = []
     times: dict[int, float] = {}
     for jobs in (1, 2) if find_python("ray").exists() else ():
         show_progress(f"ray, {number:,} rows, {jobs} processors")
-        times[jobs] = run_engine("ray", parts, folder / f"ray-{jobs}", window, jobs) or float("nan")
+        times[jobs] = run_engine("ray", path, folder / f"ray-{jobs}", window, jobs) or float("nan")
         speed_up = times[1] / times[jobs]
         rows.append({"processors": jobs, "seconds": times[jobs], "speed-up": speed_up})
     notes = ["without the start of Ray and of its workers; target: speed-up ≥ 1.5"]

@@ -13,6 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+TASK_ROWS = 2_000
+"""Rows of a task of Ray, which would read up to 128 MB in one."""
+
 
 def run(engine: str, source: str, target: str, processes: int, options: dict[str, Any]) -> float:
     """Return the seconds without the start of the engine, if it has a start of its own."""
@@ -29,7 +32,8 @@ def run(engine: str, source: str, target: str, processes: int, options: dict[str
         few = ray.data.from_items([row] * processes, override_num_blocks=processes)
         fit(few, **options).materialize()
         start = time.perf_counter()
-        fit(ray.data.read_parquet(source), **options).write_parquet(target)
+        rows = ray.data.read_parquet(source).repartition(target_num_rows_per_block=TASK_ROWS)
+        fit(rows, **options).write_parquet(target)
     elif engine == "spark":
         from pyspark.sql import SparkSession
 
