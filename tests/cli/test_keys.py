@@ -145,6 +145,7 @@ def test_a_key_expires_and_is_limited_to_models(office: Office) -> None:
     facts = json.loads(changed.stdout)
     assert (facts["expires"], facts["models"], facts["note"]) == (None, [], "")
     assert "rules" not in office.brim("keys").stdout
+    assert "expires: none → 20" in office.brim("keys", "audit").stdout
 
 
 # cap

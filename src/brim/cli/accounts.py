@@ -218,7 +218,7 @@ def format_keys(shown: Sequence[ApiKey], snapshot: AccountSnapshot, with_ended: 
     """Return a table of keys, and the caps that several keys share."""
     ended = ("revoked",) if with_ended else ()
     limited = ("rules",) if any(map(describe_rules, shown)) else ()
-    cells = [("name", "id", "project", "made", *ended, *limited, "spent")]
+    cells = [("name", "id", "project", "created", *ended, *limited, "spent")]
     for key in shown:
         revoked = (_format_day(key.revoked),) if with_ended else ()
         spent = format_caps(snapshot.caps_of(key_scope(key.id))) or "no cap"

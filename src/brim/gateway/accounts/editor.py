@@ -6,6 +6,7 @@ import getpass
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 from brim.gateway.accounts.audit import AuditEntry
@@ -71,8 +72,16 @@ class AccountEditor:
 
 
 def _compare_rules(before: KeyRules, after: KeyRules) -> dict[str, Any]:
-    """Return the rules that differ, each with its values before and after."""
+    """Return the rules that differ, each with its values before and after, for people."""
     pairs = {
-        each.name: (getattr(before, each.name), getattr(after, each.name)) for each in fields(after)
+        each.name: (_describe(before, each.name), _describe(after, each.name))
+        for each in fields(after)
     }
     return {name: {"before": old, "after": new} for name, (old, new) in pairs.items() if old != new}
+
+
+def _describe(rules: KeyRules, name: str) -> object:
+    """Return the value of a rule; the end of a key as a date and time."""
+    if name != "expires" or rules.expires is None:
+        return getattr(rules, name)
+    return datetime.fromtimestamp(rules.expires, UTC).isoformat(timespec="seconds")
