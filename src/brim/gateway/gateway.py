@@ -194,7 +194,7 @@ class Gateway:
         if self._retiring:
             await asyncio.wait(self._retiring, timeout=STOP_SECONDS)
         await self.services.accounts.stop()
-        await self.history.flush()
+        await self.history.close()
         if self._export is not None:
             await self._export.flush(is_last=True)
         for route in self.services.routes:

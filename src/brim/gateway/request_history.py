@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,8 @@ MAX_ROWS: Final = 1_000_000
 """Rows that are kept at most, about 300 MB."""
 MAX_BUFFERED: Final = 20_000
 """Rows that wait in memory while the file cannot be written; further ones are dropped."""
+READERS: Final = 2
+"""Threads that read."""
 PRUNE_SECONDS: Final = 600.0
 BUSY_SECONDS: Final = 5.0
 DAY: Final = 86_400.0
@@ -124,6 +127,8 @@ class RequestHistory:
         """Days for which rows are kept; 0 keeps none."""
         self._buffer: list[tuple[object, ...]] = []
         self._lock = threading.Lock()
+        # Each thread keeps the memory of the largest query it ran, so only few of them read.
+        self._readers = ThreadPoolExecutor(READERS, "brim-history")
         self._is_unavailable = False
         self._prune_at = 0.0
 
@@ -136,6 +141,11 @@ class RequestHistory:
         """Write the buffered rows, and remove old ones now and then."""
         if self._buffer:
             await asyncio.to_thread(self._write)
+
+    async def close(self) -> None:
+        """Write what is buffered; nothing can be read afterwards."""
+        await self.flush()
+        self._readers.shutdown(wait=False, cancel_futures=True)
 
     def _write(self) -> None:
         with self._lock:
@@ -239,7 +249,8 @@ class RequestHistory:
         await self.flush()
         opened: list[sqlite3.Connection] = []
         try:
-            return await asyncio.to_thread(self._read_now, statement, values, opened)
+            work = partial(self._read_now, statement, values, opened)
+            return await asyncio.get_running_loop().run_in_executor(self._readers, work)
         except asyncio.CancelledError:
             for base in opened:
                 with suppress(sqlite3.ProgrammingError):  # it has just been closed
