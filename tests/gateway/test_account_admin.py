@@ -108,6 +108,7 @@ INVALID: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/brim/keys", {"name": "b", "operator": True, "caps": ["5"]}, 400,
      "invalid_request"),
     ("PATCH", "/brim/keys/anna", {"expires": 5}, 400, "invalid_request"),
+    ("PATCH", "/brim/keys/anna", {"expires": 1e308}, 400, "invalid_request"),
     ("PATCH", "/brim/keys/anna", {"expires": "2020-01-01"}, 400, "invalid_request"),
     ("PATCH", "/brim/keys/anna", {"models": [1]}, 400, "invalid_request"),
     ("PATCH", "/brim/keys/boss", {"caps": ["1/day"]}, 400, "invalid_request"),

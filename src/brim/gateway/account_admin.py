@@ -29,6 +29,7 @@ from brim.gateway.accounts.caps import (
 )
 from brim.gateway.accounts.editor import AccountEditor
 from brim.gateway.accounts.keys import (
+    MAX_EXPIRY,
     NO_RULES,
     ApiKey,
     KeyRules,
@@ -314,9 +315,9 @@ def _read_expiry(name: str, value: object) -> float | None:
         return None
     if isinstance(value, str):
         return parse_expiry(value, time.time())
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= time.time():
-        raise _invalid_field(name, "null, 12h, 30d, 2w, a last day, or a future time in seconds")
-    return float(value)
+    if isinstance(value, int | float) and time.time() < value <= MAX_EXPIRY:
+        return float(value)
+    raise _invalid_field(name, "null, 12h, 30d, 2w, a last day, or a future time in seconds")
 
 
 def _read_labels(name: str, value: object) -> tuple[str, ...]:

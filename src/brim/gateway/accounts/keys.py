@@ -28,6 +28,8 @@ from brim.gateway.accounts.caps import (
 )
 
 KEY_PREFIX: Final = "brim-"
+MAX_EXPIRY: Final = 253_402_300_799.0
+"""The last second of the year 9999; later times have no date."""
 _DURATION: Final = re.compile(r"(?P<number>[1-9][0-9]{0,4})(?P<unit>[hdw])")
 _SECONDS: Final = {"h": 3_600, "d": DAY_SECONDS, "w": 7 * DAY_SECONDS}
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,63}=[^\0]{0,64}")
@@ -192,7 +194,7 @@ def parse_expiry(text: str, now: float) -> float | None:
     if (seconds := parse_duration(text)) is not None:
         return now + seconds
     try:
-        end = start_of_day(date.fromisoformat(text)) + DAY_SECONDS
+        end = min(start_of_day(date.fromisoformat(text)) + DAY_SECONDS, MAX_EXPIRY)
     except ValueError:
         raise InputError(
             f"Invalid expiry: {text!r}. Write a duration (12h, 30d, 2w), the last day "
