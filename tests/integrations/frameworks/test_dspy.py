@@ -60,8 +60,8 @@ def test_old_observations_are_clipped_and_the_rest_of_the_prompt_stays(kind: Any
     assert plans[0].clipped
     assert not plans[0].dropped
     assert plans[0].tokens - 8 * 20 < request.tokens <= plans[0].tokens
-    assert read_file(19) in after
-    assert read_file(0) not in after
+    assert read_file(19).strip() in after
+    assert read_file(0).strip() not in after
     assert after.count("observation_") == before.count("observation_")
     assert after.partition("thought_0")[0] == before.partition("thought_0")[0]
     assert after.rpartition("\n\n")[2] == before.rpartition("\n\n")[2]
