@@ -205,7 +205,8 @@ class CommandRule:
         if rest is None:
             return False
         given, refused = (rest.is_guarded, call.has) if is_certain else (rest.has, call.is_guarded)
-        if self.most_operands is not None and len(rest.files()) > self.most_operands:
+        files = rest.files(*load_names("valued").get(call.name, ()))
+        if self.most_operands is not None and len(files) > self.most_operands:
             return False
         is_given = not self.options or given(*self.options)
         return is_given and not refused(*self.exceptions)
