@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from brim.testing import ScriptedServer
-from tests.support.shell.driver import Home, home, last_words
+from tests.support.shell.driver import PROGRAM, Home, home, last_words
 from tests.support.terminal import Start, start_terminal
 
 __all__ = ["home", "start_terminal"]
@@ -169,3 +169,15 @@ def test_a_proposed_command_runs_if_the_user_agrees(home: Home) -> None:
             shell.do("?so what is it")
     message = last_words(provider.requests[1].body)
     assert "$ mkdir -v n-$((6*7))\nmkdir: created directory 'n-42'" in message
+
+
+def test_a_file_that_cannot_grow_is_named(home: Home) -> None:
+    limited = ("bash", "-c", 'ulimit -f 60; exec "$@"', "brim", *PROGRAM)
+    with ScriptedServer("Aye.") as provider:
+        home.configure(provider)
+        with home.shell(program=limited) as shell:
+            shown = shell.do("seq 1 200000")
+            assert "199999\n200000\n" in shown
+            assert f"brim: {home.state}/" in shown
+            assert "cannot be" in shown
+            assert "still" in shell.do("echo still here")
