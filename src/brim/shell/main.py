@@ -285,7 +285,7 @@ def _correct_typo(shell: Shell, line: Classification) -> str | None:
     """Return the command that the user meant, if they say so; asking a model would cost money."""
     meant = shell.suggest(line.text) if line.reason.endswith("not a command") else None
     while meant is not None:
-        answer = shell.screen.ask(f"Did you mean `{meant}`? [y]es, run it, [n]o, ask the model: ")
+        answer = shell.screen.ask(f"did you mean `{meant}`? [y]es, run it, [n]o, ask the model: ")
         if answer.lower() in ("", "y", "yes", "n", "no"):
             return meant if answer[:1].lower() == "y" else None
         shell.screen.notice("type y or n")

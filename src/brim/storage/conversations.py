@@ -255,7 +255,7 @@ class ConversationStore:
         lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         if not _acquire_lock(lock):
             os.close(lock)
-            raise StoreError(f"Conversation {name} is open in another shell.")
+            raise StoreError(f"Conversation {name} is open in another shell. Leave that one first.")
         self._locks[name] = lock
 
     def unlock(self, name: str) -> None:

@@ -62,7 +62,8 @@ def find_first_models(environment: Mapping[str, str], screen: Screen) -> dict[st
     for one in found:
         screen.notice(f"{one.name}: {one.source}")
     if found:
-        screen.notice("no model is configured, so these are used; :models lists them")
+        which = "this one is" if len(found) == 1 else "these are"
+        screen.notice(f"no model is configured, so {which} used; :models lists all")
         return {one.name: one.model for one in found}
     offer_embedded_model(screen)
     return {LOCAL: ModelConfig()}
