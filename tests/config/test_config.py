@@ -28,6 +28,8 @@ from brim.config.schema import RoutingRule
 from brim.config.toml_text import format_key, key_lines
 from brim.errors import ConfigError, InputError
 from brim.models.pricing import Price
+from brim.providers.from_config import choose_model, create_session
+from brim.shell.model_clients import ModelClients
 
 
 def write(path: Path, text: str) -> Path:
@@ -124,6 +126,19 @@ def test_a_project_can_override_settings_of_a_users_model(tmp_path: Path) -> Non
     assert model.price == Price(input=Decimal("0.1"), output=Decimal(2))
     assert sources(found)['models."gpt-4.1".headers.B'] == f"{project}:3"
     assert sources(found)['models."gpt-4.1".short_view'] == "default"
+
+
+@pytest.mark.parametrize(("margin", "limit"), [("0", 3_000), ("70", 2_930), (None, 2_400)])
+def test_the_margin_of_a_model_is_configured(
+    tmp_path: Path, margin: str | None, limit: int
+) -> None:
+    """Without the setting, it is the uncertainty of the count: 25 % for an unknown model."""
+    text = '[models.mine]\nendpoint = "http://127.0.0.1:9/v1"\nwindow = 4000\nreply = 1000\n'
+    user = write(tmp_path / "config.toml", text + (f"margin = {margin}\n" if margin else ""))
+    found = load_config(user).config
+    assert create_session(choose_model(found, "mine", {}), found).budget.limit == limit
+    profile = ModelClients(found, {}).profile("mine")
+    assert profile.budget(profile.counter()).limit == limit
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 MAX_UNDERESTIMATE: Final = 0.25
 """By at most this share an estimate of new text is too low, regardless of calibration."""
-FIRST_DEVIATIONS: Final = 1.3
+FIRST_DEVIATIONS: Final = 1.0
 LATER_DEVIATIONS: Final = 3.0
 """By so many standard deviations, the growth of a conversation may be above its estimate if the
 server does not count. A first trim that is not needed costs more than a rare second try after a
