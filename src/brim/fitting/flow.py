@@ -26,7 +26,7 @@ from brim.fitting.plan import Plan, get_overflow_plan
 from brim.fitting.planner import Planner
 from brim.messages import Message
 from brim.tokens import Counter
-from brim.tokens.counter import measure_non_latin
+from brim.tokens.counter import UNKNOWN_TOOL_PROMPT, UNKNOWN_TOOL_SHARE, measure_non_latin
 
 CountMode = Literal["near", "always", "off"]
 """When to ask a server for its count: near the limit, before each request, or never."""
@@ -303,22 +303,29 @@ def estimate_bounds(
     least, most = _bound_text(_count_since(plan, measurement, counter), new, counter)
     expected, deviation = growth.estimate(Content.of(new, counter))
     deviations = LATER_DEVIATIONS if plan.is_trimmed else FIRST_DEVIATIONS
+    most = max(most + TEMPLATE_SLACK, expected + LATER_DEVIATIONS * deviation)
     return SizeBounds(
         known + least - TEMPLATE_SLACK,
         known + expected,
         known + expected + deviations * deviation,
-        known + most + TEMPLATE_SLACK,
+        known + most,
     )
 
 
 def _estimate_all(plan: Plan, planner: Planner) -> SizeBounds:
-    """Return the bounds without a measurement: up to its margin, the estimate is trusted."""
-    most = plan.tokens + plan.budget.margin
+    """Return the bounds without a measurement: up to its margin, the estimate is trusted.
+
+    The margin of a small window may not cover all that a template prints for tools.
+    """
+    likely = plan.tokens + plan.budget.margin
     if plan.exact:
-        return SizeBounds(plan.tokens, plan.tokens, most, most)
+        return SizeBounds(plan.tokens, plan.tokens, likely, likely)
     counter, outside = planner.counter, planner.foreign_bytes
-    least = _bound_text(plan.tokens, plan.sent, counter, outside)[0]
-    return SizeBounds(least, plan.tokens, most, most)
+    least, most = _bound_text(plan.tokens, plan.sent, counter, outside)[0], float(likely)
+    if counter.density and planner.tool_tokens:
+        added = UNKNOWN_TOOL_PROMPT + UNKNOWN_TOOL_SHARE * planner.tool_tokens
+        most = max(most, plan.tokens * (1 + counter.uncertainty) + added)
+    return SizeBounds(least, plan.tokens, likely, most)
 
 
 def _bound_text(
