@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 MAX_UNDERESTIMATE: Final = 0.25
 """By at most this share an estimate of new text is too low, regardless of calibration."""
+MAX_OTHER_UNDERESTIMATE: Final = 0.15
+"""The same share if the calibration is from reports of other conversations."""
 FIRST_DEVIATIONS: Final = 1.0
 LATER_DEVIATIONS: Final = 3.0
 """By so many standard deviations, the growth of a conversation may be above its estimate if the
@@ -313,19 +315,21 @@ def estimate_bounds(
 
 
 def _estimate_all(plan: Plan, planner: Planner) -> SizeBounds:
-    """Return the bounds without a measurement: up to its margin, the estimate is trusted.
+    """Return the bounds without a measurement.
 
-    The margin of a small window may not cover all that a template prints for tools.
+    The margin may be from reports of other conversations, and that of a small window may not cover
+    all that a template prints for tools.
     """
     likely = plan.tokens + plan.budget.margin
     if plan.exact:
         return SizeBounds(plan.tokens, plan.tokens, likely, likely)
     counter, outside = planner.counter, planner.foreign_bytes
     least, most = _bound_text(plan.tokens, plan.sent, counter, outside)[0], float(likely)
-    if counter.density and planner.tool_tokens:
-        added = UNKNOWN_TOOL_PROMPT + UNKNOWN_TOOL_SHARE * planner.tool_tokens
-        most = max(most, plan.tokens * (1 + counter.uncertainty) + added)
-    return SizeBounds(least, plan.tokens, likely, most)
+    if counter.density:
+        most = plan.tokens * (1 + max(counter.uncertainty, MAX_OTHER_UNDERESTIMATE))
+        if planner.tool_tokens:
+            most += UNKNOWN_TOOL_PROMPT + UNKNOWN_TOOL_SHARE * planner.tool_tokens
+    return SizeBounds(least, plan.tokens, likely, max(likely, most))
 
 
 def _bound_text(
