@@ -35,8 +35,6 @@ T = TypeVar("T")
 
 MAX_UNDERESTIMATE: Final = 0.25
 """By at most this share an estimate of new text is too low, regardless of calibration."""
-MAX_OTHER_UNDERESTIMATE: Final = 0.15
-"""The same share if the calibration is from reports of other conversations."""
 FIRST_DEVIATIONS: Final = 1.0
 LATER_DEVIATIONS: Final = 3.0
 """By so many standard deviations, the growth of a conversation may be above its estimate if the
@@ -317,8 +315,8 @@ def estimate_bounds(
 def _estimate_all(plan: Plan, planner: Planner) -> SizeBounds:
     """Return the bounds without a measurement.
 
-    The margin may be from reports of other conversations, and that of a small window may not cover
-    all that a template prints for tools.
+    The margin may be from reports of other conversations, in other scripts, and that of a small
+    window may not cover all that a template prints for tools.
     """
     likely = plan.tokens + plan.budget.margin
     if plan.exact:
@@ -326,7 +324,9 @@ def _estimate_all(plan: Plan, planner: Planner) -> SizeBounds:
     counter, outside = planner.counter, planner.foreign_bytes
     least, most = _bound_text(plan.tokens, plan.sent, counter, outside)[0], float(likely)
     if counter.density:
-        most = plan.tokens * (1 + max(counter.uncertainty, MAX_OTHER_UNDERESTIMATE))
+        bytes_ = outside + measure_non_latin(plan.sent)
+        latin = max(0.0, plan.tokens - counter.density * bytes_)
+        most = bytes_ + latin * (1 + max(counter.uncertainty, MAX_UNDERESTIMATE))
         if planner.tool_tokens:
             most += UNKNOWN_TOOL_PROMPT + UNKNOWN_TOOL_SHARE * planner.tool_tokens
     return SizeBounds(least, plan.tokens, likely, max(likely, most))
