@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import ContextOverflowError
+from brim.fitting.text_tables import format_count
 
 if TYPE_CHECKING:
     from brim.batch.stages import RowResult
@@ -82,7 +83,7 @@ class Tally:
     def __str__(self) -> str:
         about = "about " if self.estimated else ""
         return (
-            f"{self.rows:,} rows: {self.fitted:,} fitted ({self.trimmed:,} trimmed), "
+            f"{format_count(self.rows, 'row')}: {self.fitted:,} fitted ({self.trimmed:,} trimmed), "
             f"{self.overflowed:,} do not fit, {self.unreadable:,} unreadable; "
             f"{about}{self.before:,} → {self.after:,} tokens"
         )

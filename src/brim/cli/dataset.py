@@ -16,6 +16,7 @@ import click
 
 from brim import __version__
 from brim.cli.options import FILE, number_option
+from brim.fitting.text_tables import format_count
 
 if TYPE_CHECKING:
     from brim.batch.byte_streams import InputFile
@@ -268,7 +269,7 @@ class Display:
         except KeyboardInterrupt:
             rows = earlier.rows + run.tally.rows
             hint = " Run the same command with --resume to continue." if is_resumable else ""
-            self._say(f"brim: Stopped after {rows:,} rows.{hint}")
+            self._say(f"brim: Stopped after {format_count(rows, 'row')}.{hint}")
             raise
         total.add(run.tally)
         self._summarize(total, earlier)
@@ -289,7 +290,7 @@ class Display:
 
     def _describe(self, progress: RunProgress, now: float) -> str:
         seconds, rows = now - self._start, progress.tally.rows
-        text = f"{rows:,} rows, {rows / seconds:,.0f} rows/s"
+        text = f"{format_count(rows, 'row')}, {rows / seconds:,.0f} rows/s"
         if not progress.share:
             return text
         left = round(seconds * (1 - progress.share) / progress.share)
@@ -303,7 +304,7 @@ class Display:
         model = self._run.job.stage.options.get("model")
         for name, value in total.describe(model):
             self._say(f"{name}: {value}")
-        before = f" (with {earlier.rows:,} existing rows)" if earlier.rows else ""
+        before = f" (with {format_count(earlier.rows, 'existing row')})" if earlier.rows else ""
         self._say(f"{total}{before}")
 
     def _say(self, text: str) -> None:

@@ -25,6 +25,7 @@ from brim.cli.options import FILE, json_option, number_option, terminal_width
 from brim.errors import ContextOverflowError, InputError
 from brim.fitting.api import fit as fit_body
 from brim.fitting.plan import get_overflow_plan
+from brim.fitting.text_tables import format_count
 
 if TYPE_CHECKING:
     from brim.fitting.plan import Plan
@@ -93,7 +94,7 @@ def count(
         facts |= {"rows": rows} if holds_rows else {}
         click.echo(json.dumps({**facts, "tokenizer": chosen.name, "model": model}))
         return
-    where = f" in {rows:,} rows" if holds_rows else ""
+    where = f" in {format_count(rows, 'row')}" if holds_rows else ""
     sure = f"{counted:,} tokens{where}, exact"
     click.echo(
         sure if counted.exact else f"about {counted:,} tokens{where} (estimated with {chosen.name})"

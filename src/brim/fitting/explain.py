@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from brim.fitting.plan import Decision, Plan
-from brim.fitting.text_tables import fill_lines, format_columns
+from brim.fitting.text_tables import fill_lines, format_columns, format_count
 from brim.wire.notes import Note
 
 _FOLDED: Final = ("kept", "dropped")
@@ -45,7 +45,7 @@ def render_plan(plan: Plan, width: int | None = None) -> str:
     found = build_rows(plan)
     total = PlanRow(
         "total",
-        f"{plan.length:,} message{'' if plan.length == 1 else 's'}",
+        format_count(plan.length, "message"),
         "",
         sum(row.before for row in found),
         sum(row.after for row in found),

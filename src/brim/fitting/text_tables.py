@@ -22,6 +22,11 @@ ALERT_FILL: Final = 0.9
 """Share of a limit from which it is shown in red."""
 
 
+def format_count(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 row`, `2,000 rows`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def format_columns(cells: Sequence[Sequence[str]], width: int | None, align: str) -> list[str]:
     """Return rows as aligned columns. The first row is the heading; the last column wraps."""
     *fixed, _ = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final, Literal
 
 from brim.errors import BrimError, InputError, StoreError
+from brim.fitting.text_tables import format_count
 from brim.models.pricing import format_dollars
 from brim.shell.chat import restore_line, send, settle
 from brim.shell.edit_proposals import offer_edits
@@ -227,7 +228,7 @@ class Goal:
         """One line about how it ended."""
         ending = _ENDINGS[self.ended] if self.ended else "not ended"
         reason = "" if self.ended == "complete" else " ".join(self.reason.split())
-        used = [f"{self.steps:,} {'step' if self.steps == 1 else 'steps'}"]
+        used = [format_count(self.steps, "step")]
         used += [f"{self.tokens:,} tokens", *filter(None, [self._format_cost()])]
         return f"goal {ending}{f': {reason}' if reason else ''} · {' · '.join(used)}"
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from brim.fitting.text_tables import format_count
+
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock
     from mcp.types import Tool as ListedTool
@@ -162,7 +164,7 @@ def choose_tools(tools: Sequence[Tool], *, room: int, size: Size) -> ToolOffer:
         if add(own):
             continue
         if is_divided:
-            many = "1 tool" if len(own) == 1 else f"{len(own)} tools"
+            many = format_count(len(own), "tool")
             left_out.append(f"{server} ({many}, {added_size(own):,} tokens)")
         else:
             is_divided = True

@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from brim.fitting.text_tables import apportion, color_of_fill
+from brim.fitting.text_tables import apportion, color_of_fill, format_count
 from brim.models.pricing import format_dollars
 from brim.shell.render.context import ContextReport, ContextRow
 from brim.shell.render.sanitize import sanitize
@@ -95,16 +95,12 @@ def _remarks(report: ContextReport, dot: str) -> Iterator[Text]:
         yield Text(f"over by {report.over:,} tokens: {then}", "bold red")
     if not cut.turns and not cut.shortened:
         return
-    trimmed = [_several(len(cut.turns), "turn")] if cut.turns else []
-    trimmed += [f"parts of {_several(len(cut.shortened), 'turn')}"] if cut.shortened else []
+    trimmed = [format_count(len(cut.turns), "turn")] if cut.turns else []
+    trimmed += [f"parts of {format_count(len(cut.shortened), 'turn')}"] if cut.shortened else []
     trimmed.append(f"{cut.tokens:,} tokens")
     yield Text.assemble(
         ("trimmed: ", "yellow"), ", ".join(trimmed), (f" {dot} :recall N brings one back", "dim")
     )
-
-
-def _several(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 # The bar
