@@ -96,7 +96,7 @@ class Message(NamedTuple):
         if self.role == "tool":
             return self.with_outputs(_add_paragraph(self.outputs, text))
         words = _add_paragraph(self.words, text)
-        return self._make((self.role, words, *self[2:]))  # faster than `_replace`
+        return Message._make((self.role, words, *self[2:]))  # faster than `_replace`
 
 
 _NO_PARTS: Final = ((), (), (), None, (), ())
