@@ -74,6 +74,22 @@ def test_a_tool_that_was_changed_is_converted_again() -> None:
     assert plans[1].tokens > plans[0].tokens + 50
 
 
+def test_a_part_that_was_changed_in_place_is_converted_again() -> None:
+    plans: list[brim.Plan] = []
+    fitter: ConvertingFitter[dict[str, Any]] = ConvertingFitter(
+        {"window": 300, "reply": 50, "on_plan": plans.append},
+        lambda message: {"role": message["role"], "content": message["parts"][0]["text"]},
+        dict,
+        lambda message, body: {**message, "parts": [{"text": body["content"]}]},
+    )
+    part = {"text": "One."}
+    message = {"role": "user", "parts": [part]}
+    fitter.fit([message])
+    part["text"] = "Two. " * 50
+    fitter.fit([message])
+    assert plans[1].tokens > plans[0].tokens + 90
+
+
 def test_a_message_that_no_longer_exists_is_not_confused_with_a_new_one() -> None:
     fitter = make_fitter()
     for number in range(100):

@@ -111,11 +111,20 @@ class _Converted(Generic[T]):
 
 def _copy_fields(item: object) -> dict[str, Any]:
     fields = item if isinstance(item, dict) else getattr(item, "__dict__", {})
-    return {name: value[:] if type(value) is list else value for name, value in fields.items()}
+    return {name: _copy_json(value) for name, value in fields.items()}
+
+
+def _copy_json(value: object) -> object:
+    """Return a value with copies of all lists and dicts in it, which callers may change."""
+    if type(value) is dict:
+        return {name: _copy_json(each) for name, each in value.items()}
+    if type(value) is list:
+        return [_copy_json(each) for each in value]
+    return value
 
 
 class _Conversions(Generic[T]):
-    """Converts what requests have in common once, unless one of its fields or lists changed."""
+    """Converts what requests have in common once, unless its fields, lists or dicts changed."""
 
     def __init__(self, convert: Callable[[T], dict[str, Any]]) -> None:
         self._convert = convert
