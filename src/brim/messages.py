@@ -73,7 +73,7 @@ class Message(NamedTuple):
 
     @property
     def has_step_text(self) -> bool:
-        """Whether it is a step with one text beside its calls, which may be clipped."""
+        """Whether it is a step with one text next to its calls, which may be clipped."""
         return self.role == "assistant" and bool(self.calls) and len(self.words) == 1
 
     @property

@@ -145,7 +145,7 @@ class _ChatAccumulator(_Accumulator):
     has_begun = False
 
     def __init__(self) -> None:
-        self._beside: dict[str, Any] = {}
+        self._other_fields: dict[str, Any] = {}
         self._finish: object = None
         self._content: list[str] = []
         self._thoughts: list[str] = []
@@ -162,7 +162,7 @@ class _ChatAccumulator(_Accumulator):
         usage = event.get("usage") or choice.get("usage")
         usage = usage or get_mapping(event, "x_groq").get("usage")
         fields = {"usage": usage, "model": event.get("model"), "timings": event.get("timings")}
-        self._beside |= {key: value for key, value in fields.items() if value}
+        self._other_fields |= {key: value for key, value in fields.items() if value}
         if choice.get("finish_reason"):
             self._finish, self.is_whole = choice["finish_reason"], True
         return self._add(get_mapping(choice, "delta"))
@@ -213,7 +213,10 @@ class _ChatAccumulator(_Accumulator):
             **self._signed,
             **self._more,
         }
-        return {**self._beside, "choices": [{"message": message, "finish_reason": self._finish}]}
+        return {
+            **self._other_fields,
+            "choices": [{"message": message, "finish_reason": self._finish}],
+        }
 
 
 class _StreamedCall:
@@ -224,7 +227,7 @@ class _StreamedCall:
         self.id = ""
         self._name = ""
         self._arguments: list[str] = []
-        self._beside: dict[str, Any] = {}
+        self._other_fields: dict[str, Any] = {}
 
     def add(self, piece: Part) -> None:
         function = get_mapping(piece, "function") or get_mapping(piece, "custom")
@@ -232,16 +235,16 @@ class _StreamedCall:
         self._name = self._name or to_text(function.get("name") or "")
         self._arguments.append(to_text(function.get("arguments") or function.get("input") or ""))
         known = ("index", "id", "function", "custom")
-        self._beside |= {
+        self._other_fields |= {
             key: value for key, value in piece.items() if key not in known and value is not None
         }
 
     def whole(self) -> Part:
         arguments = "".join(self._arguments)
         kind, field = ("function", "arguments")
-        if self._beside.get("type") == "custom":
+        if self._other_fields.get("type") == "custom":
             kind, field = ("custom", "input")
-        return {**self._beside, "id": self.id, kind: {"name": self._name, field: arguments}}
+        return {**self._other_fields, "id": self.id, kind: {"name": self._name, field: arguments}}
 
 
 def _merge(whole: list[dict[str, Any]], pieces: Iterable[Part]) -> None:
