@@ -10,6 +10,7 @@ from brim.fitting.api import ConversationFitter, FitSettings, prefix_cache
 from brim.fitting.plan import Plan, Request
 from brim.session.recall import NOTHING_FOUND, RECALL_HINT, RecallAnswerer
 from brim.tokens import counter_for
+from brim.wire.body_parts import copy_json
 
 T = TypeVar("T")
 OnPlan = Callable[[Plan], object]
@@ -111,16 +112,7 @@ class _Converted(Generic[T]):
 
 def _copy_fields(item: object) -> dict[str, Any]:
     fields = item if isinstance(item, dict) else getattr(item, "__dict__", {})
-    return {name: _copy_json(value) for name, value in fields.items()}
-
-
-def _copy_json(value: object) -> object:
-    """Return a value with copies of all lists and dicts in it, which callers may change."""
-    if type(value) is dict:
-        return {name: _copy_json(each) for name, each in value.items()}
-    if type(value) is list:
-        return [_copy_json(each) for each in value]
-    return value
+    return {name: copy_json(value) for name, value in fields.items()}
 
 
 class _Conversions(Generic[T]):
