@@ -33,7 +33,9 @@ class ProgramCall:
     def is_dynamic(self) -> bool:
         """Whether an argument may become an option, or several arguments, at run time."""
         starts = re.compile(rf"{UNKNOWN}|-[^=]*{UNKNOWN}")
-        if any(starts.match(text) or (text[:1] == "-" and is_pattern(text)) for text in self.texts):
+        is_ordered = self.name in load_names()["ordered"]
+        texts = self.texts[: next(self.operand_positions(), 99) + 1 if is_ordered else None]
+        if any(starts.match(text) or (text[:1] == "-" and is_pattern(text)) for text in texts):
             return True
         return any(is_pattern(text[:1]) for text in self.texts) and self.places.has_option_file()
 
@@ -148,7 +150,7 @@ def _is_flag(option: str, flag: str) -> bool:
     if flag.startswith("--"):
         name = option.partition("=")[0]
         return flag in (option, name) or ("=" not in flag and flag.startswith(name))
-    return option == flag or (len(flag) == 2 and flag[1] in option[1:])
+    return option == flag or (len(flag) == 2 and flag[1] in option[1:].partition("=")[0])
 
 
 def _value(text: str, flag: str, following: str) -> str | None:

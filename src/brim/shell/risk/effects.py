@@ -26,7 +26,7 @@ def _why_output(call: ProgramCall) -> str | None:
     """Output files that arguments name: overwriting one that exists."""
     names: list[str] = []
     for rule in load_rules("outputs").get(call.name, ()):
-        names += call.values(*rule.options)
+        names += call.values(*rule.options) if rule.find(call, is_certain=False) else ()
         if rule.most_operands is not None:
             names += call.operands(*rule.exceptions)[rule.most_operands :]
     appends = call.name == "tee" and call.has("-a", "--append")
