@@ -38,6 +38,13 @@ alias greet='echo good day'
 twice() { echo "$1 $1"; }
 PS1='prompt> '
 """
+ASK_PASSWORD = """
+import getpass, os, sys
+sys.stdin = open(os.devnull)  # as sudo and ssh, it asks the terminal, whatever its input is
+while getpass.getpass("password: ") != "right":
+    print("sorry", flush=True)
+print("welcome")
+"""
 SLEEP = "sh -c 'echo ready; exec sleep 1000'"
 """Reports that it is ready to read keys."""
 FULL_SCREEN = """
@@ -425,6 +432,25 @@ def test_brim_survives(desk: Desk, trouble: str) -> None:
         assert "fine\n" in ran.output
         assert ran.code == 0
     assert desk.shell.variables()["HOME"] == str(desk.home)
+
+
+def test_a_password_that_a_program_reads_from_the_terminal_is_not_shown(each: Desk) -> None:
+    (each.folder / "ask.py").write_text(ASK_PASSWORD)
+    command = f"{sys.executable} ask.py </dev/null 2>/dev/null | cat"
+    stopped = each.begin(command)
+    each.outer.expect("password: ")
+    each.outer.type("half\x03")
+    assert "welcome" not in stopped.result(PATIENCE).output
+    seen = len(each.outer.seen)
+    asked = each.begin(command)
+    wait_for(lambda: "password: " in each.outer.seen[seen:])
+    each.outer.type("wrong\r")
+    wait_for(lambda: each.outer.seen[seen:].count("password: ") == 2)
+    each.outer.type("right\r")
+    ran = asked.result(PATIENCE)
+    assert ran.output.replace("\r", "").splitlines()[-1] == "welcome"
+    assert not any(word in each.outer.seen + ran.output for word in ("half", "wrong", "right"))
+    assert each.out("echo fine") == "fine\n"
 
 
 def test_a_shell_that_lost_its_lines_is_queried_again(
