@@ -40,7 +40,7 @@ PS1='prompt> '
 """
 ASK_PASSWORD = """
 import getpass, os, sys
-sys.stdin = open(os.devnull)  # as sudo and ssh, it asks the terminal, whatever its input is
+sys.stdin = open(os.devnull)  # as sudo and ssh, it asks the terminal, not its input
 while getpass.getpass("password: ") != "right":
     print("sorry", flush=True)
 print("welcome")
