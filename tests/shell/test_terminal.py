@@ -453,6 +453,26 @@ def test_a_password_that_a_program_reads_from_the_terminal_is_not_shown(each: De
     assert each.out("echo fine") == "fine\n"
 
 
+def test_a_password_that_is_typed_between_two_prompts_is_not_recorded(each: Desk) -> None:
+    (each.folder / "ask.py").write_text(
+        "import getpass, os, time\n"
+        "getpass.getpass('first: ')\n"
+        "print('checking', flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\n"
+        "print('welcome')\n"
+        "print('not early-word')\n"
+    )
+    running = each.begin(f"{sys.executable} ask.py")
+    each.outer.expect("first: ")
+    each.outer.type("wrong\r")
+    each.outer.expect("checking")
+    each.outer.type("early-word\r")
+    each.outer.expect("early-word")
+    (each.folder / "go").touch()
+    output = running.result(PATIENCE).output.replace("\r", "")
+    assert output.endswith("checking\n[hidden]\nwelcome\nnot early-word\n")
+
+
 def test_a_shell_that_lost_its_lines_is_queried_again(
     each: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

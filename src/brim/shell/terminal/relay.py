@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import termios
@@ -46,6 +47,9 @@ class Relay:
     is_interrupted: bool = False
     """Whether Ctrl-C was pressed."""
     _typed: bytearray = field(default_factory=bytearray)
+    _echoed: bytearray = field(default_factory=bytearray)
+    _has_asked: bool = False
+    """Whether keys were typed for a password prompt: a line that is read without echo."""
     _checked_at: float = 0.0
     _sent_at: float = 0.0
     _rescues: int = 3
@@ -54,6 +58,16 @@ class Relay:
     def unsent(self) -> bytes:
         """Keys that came too late for the command."""
         return bytes(self._typed)
+
+    def hide_passwords(self, output: str) -> str:
+        """Remove lines that the terminal echoed after a password prompt.
+
+        ssh turns the echo on between its prompts, so a password typed there is shown.
+        """
+        lines = re.split(r"[\r\n]+", self._echoed.decode(errors="replace"))
+        for line in filter(None, lines):
+            output = re.sub(rf"(?m)^{re.escape(line)}$", "[hidden]", output)
+        return output
 
     def press(self, keys: bytes) -> None:
         """Send keys as if they were typed."""
@@ -128,10 +142,15 @@ class Relay:
 
     def _type(self) -> None:
         try:
-            del self._typed[: os.write(self.shell.master, self._typed[:CHUNK])]
+            modes = termios.tcgetattr(self.shell.slave)[3] & (termios.ICANON | termios.ECHO)
+            count = os.write(self.shell.master, self._typed[:CHUNK])
+            if self._has_asked and modes == termios.ICANON | termios.ECHO:
+                self._echoed += self._typed[:count]
+            self._has_asked |= modes == termios.ICANON
+            del self._typed[:count]
         except BlockingIOError:
             return
-        except OSError:
+        except (OSError, termios.error):
             self._typed.clear()
 
     def _finish(self) -> None:

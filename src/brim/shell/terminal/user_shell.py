@@ -148,7 +148,8 @@ class UserShell:
                 self._drop()
                 raise
             result = self._ran(command, kept, reports, relay.unsent)
-            return replace(result, is_interrupted=relay.is_interrupted)
+            output = relay.hide_passwords(result.output)
+            return replace(result, output=output, is_interrupted=relay.is_interrupted)
 
     def names(self) -> frozenset[str]:
         """Return the names of aliases, functions, builtins and keywords."""
