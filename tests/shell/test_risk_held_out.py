@@ -14,7 +14,7 @@ from brim.shell.risk import Assessment, assess
 DATA: Final = Path(__file__).parent / "data"
 HELD_OUT: Final = {
     name: tomllib.loads((DATA / f"{name}.toml").read_text("utf-8"))
-    for name in ("held_out", *(f"held_out_{number}" for number in range(2, 11)))
+    for name in ("held_out", *(f"held_out_{number}" for number in range(2, 12)))
 }
 MOST_ASKED: Final = 0.02
 """Of the read-only lines, how many may be asked about."""
