@@ -153,6 +153,7 @@ def test_lines_typed_early_are_not_in_the_output_that_is_sent(home: Home) -> Non
             shell.wait(lambda: "\none\n" in shell.terminal.everything)
             shell.terminal.type("echo three\r")
             shell.wait(lambda: "\nthree\n" in shell.terminal.everything)
+            shell.at_prompt()
             shell.do("what happened?")
     sent = last_words(provider.requests[0].body)
     assert sent.count("echo three") == 1
