@@ -32,15 +32,14 @@ from brim.errors import (
     UnknownTokenizerError,
     UnreachableError,
 )
-from brim.fitting.api import Count, count, fit, search
-from brim.fitting.budget import Budget
-from brim.fitting.plan import Decision, Plan, Request
-from brim.fitting.search import Passage
-from brim.tokens import Counter, Tokenizer
 
 if _typing.TYPE_CHECKING:
+    from brim.fitting.api import Count, count, fit, search
+    from brim.fitting.budget import Budget
     from brim.fitting.passes import Pass
+    from brim.fitting.plan import Decision, Plan, Request
     from brim.fitting.policies import Policy, PolicyName, RollingSettings
+    from brim.fitting.search import Passage
     from brim.fitting.summarizer import Summarizer
     from brim.fitting.text import decode, encode, price, truncate, window
     from brim.integrations.client import wrap
@@ -52,6 +51,7 @@ if _typing.TYPE_CHECKING:
     from brim.session.session import Session
     from brim.session.short_view import ShortView
     from brim.session.system_prompt import Fact
+    from brim.tokens import Counter, Tokenizer
     from brim.wire.reply import Reply
 
 __version__ = "0.1.0"
@@ -119,26 +119,37 @@ __all__ = [
 _LAZY = {
     "AsyncClient": "brim.providers.client",
     "AsyncReplyStream": "brim.session.reply_stream",
+    "Budget": "brim.fitting.budget",
     "Client": "brim.providers.client",
+    "Count": "brim.fitting.api",
+    "Counter": "brim.tokens",
+    "Decision": "brim.fitting.plan",
     "Fact": "brim.session.system_prompt",
     "Ledger": "brim.session.ledger",
     "LocalServer": "brim.providers.local",
     "Pass": "brim.fitting.passes",
+    "Passage": "brim.fitting.search",
+    "Plan": "brim.fitting.plan",
     "Policy": "brim.fitting.policies",
     "PolicyName": "brim.fitting.policies",
     "Price": "brim.models.pricing",
     "Reply": "brim.wire.reply",
     "ReplyStream": "brim.session.reply_stream",
+    "Request": "brim.fitting.plan",
     "RollingSettings": "brim.fitting.policies",
     "Session": "brim.session.session",
     "ShortView": "brim.session.short_view",
     "SpendingLimits": "brim.session.ledger",
     "Stream": "brim.providers.client",
     "Summarizer": "brim.fitting.summarizer",
+    "Tokenizer": "brim.tokens",
     "Usage": "brim.models.pricing",
+    "count": "brim.fitting.api",
     "decode": "brim.fitting.text",
     "encode": "brim.fitting.text",
+    "fit": "brim.fitting.api",
     "price": "brim.fitting.text",
+    "search": "brim.fitting.api",
     "truncate": "brim.fitting.text",
     "window": "brim.fitting.text",
     "wrap": "brim.integrations.client",

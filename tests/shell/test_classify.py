@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brim.shell.input.classify import _RULES, Classification, KnownNames, _Line, classify, flip
+from brim.shell.input.classification import Classification, flip
+from brim.shell.input.classify import _RULES, _Line, classify
+from brim.shell.input.simple_commands import KnownNames
 
 
 def _names(text: str) -> frozenset[str]:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brim import count
-from brim.shell.proposals import DEFAULT_PROMPT, PREFIX, RULE, TOOLS_RULE, find_proposed_commands
+from brim.shell.prompt_texts import DEFAULT_PROMPT, PREFIX, RULE, TOOLS_RULE
+from brim.shell.proposals import find_proposed_commands
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,11 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import to_formatted_text
 
-from brim.shell.input.classify import Classification, KnownNames, classify
-from brim.shell.input.completer import ProgramNames, ShellCompleter, list_paths, quote_path, unquote
+from brim.shell.input.classification import Classification
+from brim.shell.input.classify import classify
+from brim.shell.input.completer import ShellCompleter, list_paths, quote_path, unquote
+from brim.shell.input.program_names import ProgramNames
+from brim.shell.input.simple_commands import KnownNames
 
 NAMES = frozenset(
     (":", "cat", "cd", "git", "grep", "man", "sudo", "time", "make", "ls", "echo", "find")

@@ -19,7 +19,7 @@ from brim.shell.goal_mode import (
     build_goal_instructions,
     parse_verdict,
 )
-from brim.shell.proposals import RULE
+from brim.shell.prompt_texts import RULE
 
 OPEN = GoalVerdict()
 

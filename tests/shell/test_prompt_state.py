@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from brim.session.session import Session, get_driver
 from brim.shell.prompt_state import count_conversation
 
@@ -36,3 +39,15 @@ def test_a_long_conversation_is_counted_ahead() -> None:
     }
     assert contents | {"Be brief."} <= before
     assert contents.isdisjoint(tokenizer.counted)
+
+
+def test_the_prompt_waits_for_no_module_that_only_lines_need() -> None:
+    code = "import brim.cli.main, brim.config, brim.shell.main, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = {
+        *("commands", "chat", "goal_mode", "proposals", "risk", "input.classify", "edits"),
+        *("approval.secret_masker", "mcp.mcp_server", "render.reply_view", "run_command"),
+    }
+    loaded = {*done.stdout.split()}
+    assert not loaded & {f"brim.shell.{name}" for name in lines}
+    assert not loaded & {"brim.fitting.api", "brim.providers.client", "tree_sitter", "httptools"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brim.shell.proposals import RULE
+from brim.shell.prompt_texts import RULE
 from brim.testing import ErrorReply, ScriptedServer
 from tests.support.shell.driver import Home, Typist, home, texts
 from tests.support.shell.replies import events, read_screen

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from brim.shell.input.classify import Classification, KnownNames, classify, suggest_command
+from brim.shell.input.classification import Classification
+from brim.shell.input.classify import classify, suggest_command
+from brim.shell.input.simple_commands import KnownNames
 from brim.testing import ScriptedServer
 from tests.support.shell.driver import Home, home
 

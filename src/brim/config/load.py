@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -144,6 +143,8 @@ def _effective_values(value: Any, node: Node, key: Key) -> Iterator[tuple[Key, o
 
 def read_example() -> str:
     """Return a file with every key, its default and its explanation, in which nothing is set."""
+    from importlib import resources
+
     return resources.files("brim").joinpath("data/config_example.toml").read_text("utf-8")
 
 

@@ -1,4 +1,7 @@
-"""Entry point: a shell on a terminal, or one that runs the lines of a script."""
+"""Entry point: a shell on a terminal, or one that runs the lines of a script.
+
+Modules that only a typed line needs are imported in the background while the user types it.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,24 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Final
 
+from prompt_toolkit.completion import Completer, DynamicCompleter
+
 from brim.config import LoadedConfig, open_private
 from brim.errors import BrimError
-from brim.shell import commands
-from brim.shell.chat import ask
 from brim.shell.conversation import INCOMPLETE
-from brim.shell.input.classify import Classification
-from brim.shell.input.completer import ShellCompleter
+from brim.shell.input.classification import Classification
 from brim.shell.input.prompt import LinePrompt
 from brim.shell.mcp.servers import McpServers, ToolOffers
 from brim.shell.model_clients import ModelClients
 from brim.shell.project_tree import ProjectFiles, find_root
 from brim.shell.prompt_state import PromptState
 from brim.shell.render.screen import Screen, answer_nothing
-from brim.shell.run_command import run
 from brim.shell.session_setup import (
     attach_session,
     connect_configured,
@@ -155,19 +157,9 @@ def _choose_models(
 
 
 def _build_prompt(shell: Shell, state: PromptState) -> LinePrompt:
-    completer = ShellCompleter(
-        metas=commands.completions(shell),
-        help={name: command.summary for name, command in commands.names().items()},
-        names=state.names,
-        folder=lambda: shell.folder,
-        classify=state.classify,
-        programmed=shell.terminal.complete,
-        variables=shell.terminal.variables,
-        has_colors=shell.screen.has_colors,
-    )
     return LinePrompt(
         history=shell.storage.conversations.folder / HISTORY,
-        completer=completer,
+        completer=DynamicCompleter(cache(partial(_build_completer, shell, state))),
         classify=state.classify,
         status=state.status,
         colors=shell.screen.has_colors,
@@ -177,13 +169,37 @@ def _build_prompt(shell: Shell, state: PromptState) -> LinePrompt:
     )
 
 
+def _build_completer(shell: Shell, state: PromptState) -> Completer:
+    from brim.shell import commands
+    from brim.shell.input.completer import ShellCompleter
+
+    return ShellCompleter(
+        metas=commands.completions(shell),
+        help={name: command.summary for name, command in commands.names().items()},
+        names=state.names,
+        folder=lambda: shell.folder,
+        classify=state.classify,
+        programmed=shell.terminal.complete,
+        variables=shell.terminal.variables,
+        has_colors=shell.screen.has_colors,
+    )
+
+
 # Background work
 
 
 def _start_work(shell: Shell, state: PromptState) -> None:
+    shell.background.start(_import_rest, lambda _nothing: None, needed=False)
     start_background_work(shell)
     state.count_ahead()
     state.refresh_names()
+
+
+def _import_rest() -> None:
+    """Import what lines need, so that the first one does not wait for it."""
+    import_module("brim.shell.commands")
+    import_module("brim.shell.chat")
+    import_module("brim.shell.input.completer")
 
 
 def start_background_work(shell: Shell) -> None:
@@ -264,6 +280,10 @@ def run_line(shell: Shell, line: Classification) -> bool:
 
 
 def _dispatch(shell: Shell, line: Classification) -> bool:
+    from brim.shell import commands
+    from brim.shell.chat import ask
+    from brim.shell.run_command import run
+
     replaced = shell.input.take_replaced()
     match line.kind:
         case "command":

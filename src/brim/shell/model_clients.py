@@ -13,7 +13,6 @@ from brim.config import Config, ModelConfig, RoutingConfig
 from brim.fitting.policies import resolve_policy
 from brim.fitting.profile import ModelProfile
 from brim.fitting.summarizer import Summarizer
-from brim.providers.errors import choose_fallback
 from brim.providers.from_config import LOCAL, ModelChoice, choose_model, open_client, server_name
 from brim.session.driver import ASSUMED_WINDOW, SessionDriver
 from brim.session.ledger import Ledger
@@ -179,5 +178,7 @@ def fallback_for(
     failed: str, models: Mapping[str, ModelConfig], tried: Collection[str]
 ) -> str | None:
     """Return the model to try after one failed; None if none is configured or left to try."""
+    from brim.providers.errors import choose_fallback
+
     fallback = models[failed].fallback if failed in models else None
     return choose_fallback(failed, fallback, tried)

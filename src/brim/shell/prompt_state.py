@@ -6,22 +6,22 @@ Both are computed without waiting for anything; slow work runs in the background
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from brim.config import home_as_tilde
-from brim.shell import commands
-from brim.shell.input.classify import Classification, KnownNames, classify, suggest_command
-from brim.shell.input.completer import ProgramNames
+from brim.shell.input.classification import BLANK, Classification
+from brim.shell.input.program_names import ProgramNames
 from brim.shell.render.status import TEMPLATE, Status, parse_template, render_status
-from brim.shell.risk.calls import load_rules
 from brim.shell.state import Shell
 from brim.shell.terminal.dialects import SH_NAMES
-from brim.tokens import Counter
-from brim.wire import openai_chat
+
+if TYPE_CHECKING:
+    from brim.shell.input.simple_commands import KnownNames
+    from brim.tokens import Counter
 
 BUILTINS: Final = SH_NAMES | {"dirs", "history", "popd", "pushd", "source", "time"}
 """Builtins to assume until the user's shell has listed its own."""
@@ -34,16 +34,22 @@ class PromptState:
         self._shell = shell
         self._programs = ProgramNames(lambda: shell.environment.get("PATH", ""))
         self._names = BUILTINS
-        self._known = KnownNames(
-            lambda name: name in self._names or self._programs.is_command(name),
-            self._exists,
-            frozenset(commands.names()),
-        )
-        self._last: tuple[str, Classification] | None = None
+        self._last: tuple[str, Classification] | None = "", BLANK
         self._size: tuple[object, tuple[int, int, bool]] | None = None
         self._has_counted = False
         self._template = shell.config.shell.status or TEMPLATE
         parse_template(self._template)  # report a wrong template at the start
+
+    @cached_property
+    def _known(self) -> KnownNames:
+        from brim.shell import commands
+        from brim.shell.input.simple_commands import KnownNames
+
+        return KnownNames(
+            lambda name: name in self._names or self._programs.is_command(name),
+            self._exists,
+            frozenset(commands.names()),
+        )
 
     def refresh_names(self) -> None:
         """Start asking the user's shell what it can run; a command may have changed that."""
@@ -67,6 +73,8 @@ class PromptState:
 
     def classify(self, line: str) -> Classification:
         """Classify a line; the last result is cached, because each key press asks several times."""
+        from brim.shell.input.classify import classify
+
         if self._last is None or self._last[0] != line:
             self._last = line, classify(line, self._known)
         return self._last[1]
@@ -77,6 +85,9 @@ class PromptState:
 
     def suggest(self, line: str) -> str | None:
         """Return the command that the user probably meant; None for a sentence."""
+        from brim.shell.input.classify import suggest_command
+        from brim.shell.risk.calls import load_rules
+
         kinds = ("read_only", "destructive", "wrappers")
         common = {*self._names, *(name for kind in kinds for name in load_rules(kind))}
         return suggest_command(line, common & self.names(), self.classify)
@@ -128,6 +139,8 @@ def count_conversation(counter: Counter, system: str, turns: Iterable[Mapping[st
 
     The first count loads the vocabulary; the counter caches all results.
     """
+    from brim.wire import openai_chat
+
     counter.text(system)
     for place, turn in enumerate(turns):
         counter.message(openai_chat.read_message(turn, place))

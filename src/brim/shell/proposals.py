@@ -14,6 +14,7 @@ from rich.text import Text
 
 from brim.errors import BrimError, InputError
 from brim.shell.approval.allow_rules import AllowRules, suggest_prefix
+from brim.shell.prompt_texts import PREFIX
 from brim.shell.render.sanitize import sanitize
 from brim.shell.render.screen import Answer
 from brim.shell.risk import Assessment, assess
@@ -21,23 +22,6 @@ from brim.shell.run_command import run
 from brim.shell.sandbox import Sandbox
 from brim.shell.state import Shell
 
-PREFIX: Final = "CMD: "
-
-DEFAULT_PROMPT: Final = "You are an assistant in a user's terminal. Answer briefly."
-RULE: Final = (
-    f"To run a shell command, write it on its own line, starting with exactly `{PREFIX}`, without "
-    "quotes or markup:\n"
-    f"{PREFIX}df -h\n"
-    "The user may skip a command; you receive the output of those that ran in the next message. "
-    "Never invent output. Without such a line, nothing runs."
-)
-"""Always part of the system prompt, also with a custom base."""
-FISH_RULE: Final = " Commands run in fish."
-TOOLS_RULE: Final = (
-    f"If a tool can do the task, call it. Use `{PREFIX}` lines for all other work on this machine. "
-    "Never do the same thing both ways."
-)
-"""Added if tools are offered."""
 EXPLAIN: Final = (
     "Explain this shell command in a few plain sentences: what it does, what it changes, and what "
     "could go wrong.\n\n{command}"

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from brim.errors import InputError, StoreError
 from brim.fitting.profile import ModelProfile
@@ -15,11 +15,13 @@ from brim.providers.from_config import create_session
 from brim.session.session import Session, get_driver
 from brim.session.system_prompt import format_facts
 from brim.shell.conversation import SavedConversation, resume_conversation
-from brim.shell.mcp.tools import ModelKey
 from brim.shell.model_clients import ModelClients
-from brim.shell.proposals import DEFAULT_PROMPT, FISH_RULE, RULE, TOOLS_RULE
+from brim.shell.prompt_texts import DEFAULT_PROMPT, FISH_RULE, RULE, TOOLS_RULE
 from brim.shell.state import FITTING_CHOICE, Shell
 from brim.storage import ConversationStore
+
+if TYPE_CHECKING:
+    from brim.shell.mcp.tools import ModelKey
 
 BLOCK_SHARE: Final = 0.15
 """Share of the limit that the facts, and the project's files, may take."""

@@ -27,21 +27,21 @@ from brim.fitting.budget import Budget
 from brim.session.driver import ASSUMED_WINDOW, SessionDriver
 from brim.session.session import Session
 from brim.session.system_prompt import Fact
-from brim.shell.approval.allow_rules import AllowRules
-from brim.shell.approval.secret_masker import MaskedText, Masker, find_secret_variables
 from brim.shell.background import Background
 from brim.shell.conversation import SavedConversation
-from brim.shell.edits import AppliedEdit
-from brim.shell.input.classify import Classification
+from brim.shell.input.classification import Classification
 from brim.shell.mcp.servers import ToolOffers
 from brim.shell.model_clients import ModelClients, Route
 from brim.shell.project_tree import ProjectFiles
 from brim.shell.render.screen import Screen
-from brim.shell.sandbox import Sandbox
 from brim.shell.terminal.user_shell import UserShell
 from brim.storage import ConversationEvent, ConversationStore, FactStore, SpendLog
 
 if TYPE_CHECKING:
+    from brim.shell.approval.allow_rules import AllowRules
+    from brim.shell.approval.secret_masker import MaskedText, Masker
+    from brim.shell.edits import AppliedEdit
+    from brim.shell.sandbox import Sandbox
     from brim.shell.setup.doctor import ExtraCheck
 
 FITTING_CHOICE = "fitting"
@@ -80,14 +80,22 @@ class Approvals:
 
     def __init__(self, facts: FactStore) -> None:
         self._facts = facts
-        self.rules = self._load()
+        self._rules: AllowRules | None = None
+
+    @property
+    def rules(self) -> AllowRules:
+        """The rules, read when they are first needed."""
+        self._rules = self._rules or self._load()
+        return self._rules
 
     def allow(self, extend: Callable[[AllowRules], AllowRules]) -> None:
         """Extend the rules, in this run and later ones."""
-        self.rules = extend(self._load())
+        self._rules = extend(self._load())
         self._facts.save_setting(APPROVED_CHOICE, self.rules.to_dict())
 
     def _load(self) -> AllowRules:
+        from brim.shell.approval.allow_rules import AllowRules
+
         try:
             return AllowRules.from_dict(self._facts.setting(APPROVED_CHOICE, {}))
         except InputError:  # saved by an incompatible version: ask again
@@ -100,17 +108,24 @@ class Secrets:
     def __init__(self, environment: Mapping[str, str], terminal: UserShell) -> None:
         self._environment = environment
         self._terminal = terminal
-        self._masker = Masker(environment)
+        self._masker: Masker | None = None
 
     def mask(self, text: str) -> MaskedText:
+        from brim.shell.approval.secret_masker import Masker
+
+        self._masker = self._masker or Masker(self._environment)
         return self._masker.mask(text)
 
     def variables(self) -> list[str]:
         """Return the names of the variables that hold a secret."""
+        from brim.shell.approval.secret_masker import find_secret_variables
+
         return find_secret_variables({**self._environment, **self._terminal.variables()})
 
     def refresh(self) -> None:
         """Read the variables of the user's shell again; a command may have set new ones."""
+        from brim.shell.approval.secret_masker import Masker
+
         with suppress(BrimError):  # read again after the next command
             self._masker = Masker({**self._environment, **self._terminal.variables()})
 

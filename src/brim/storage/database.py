@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,6 +83,8 @@ FILE: Final = "brim.sqlite3"
 
 def run_script(base: sqlite3.Connection, package: str, file: str) -> None:
     """Run the statements of a file in the current transaction."""
+    from importlib import resources
+
     script = resources.files(package).joinpath(file).read_text("utf-8")
     for statement in script.split(";"):  # executescript would end the transaction
         base.execute(statement)

@@ -31,8 +31,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
+from brim.shell.input.classification import BLANK, Classification
 from brim.shell.input.simple_commands import (
     SPOKEN_WORDS,
     CommandCandidate,
@@ -41,10 +42,6 @@ from brim.shell.input.simple_commands import (
     split_commands,
     without_documents,
 )
-
-__all__ = ["Classification", "Kind", "KnownNames", "classify", "flip"]
-
-Kind = Literal["command", "language", "meta", "nothing"]
 
 _MAX_READ: Final = 2_000
 """Only the first characters of a long text are classified."""
@@ -96,30 +93,10 @@ _ENDING: Final = re.compile(r"[^\s/.*\[\]]*[^\W_][)\"']?[?？]+!*|[^\W\d_]{2,}[.
 _PAUSE: Final = re.compile(r"[^\W\d_]{2,}[,:]")
 
 
-@dataclass(frozen=True, slots=True)
-class Classification:
-    """The kind of a line, and why."""
-
-    kind: Kind
-    text: str
-    """The line without its prefix (`!`, `?`, `:` or `/`)."""
-    reason: str
-    """A short text for the prompt."""
-
-
 def classify(line: str, known: KnownNames) -> Classification:
     """Classify a line by the first rule that matches."""
     typed = _Line(line, known)
     return next(found for rule in _RULES if (found := rule(typed)) is not None)
-
-
-def flip(line: Classification) -> Classification:
-    """Turn a command into language and vice versa; other kinds stay the same."""
-    if line.kind == "command":
-        return replace(line, kind="language", reason="switched to language")
-    if line.kind == "language":
-        return replace(line, kind="command", reason="switched to command")
-    return line
 
 
 @dataclass(frozen=True)
@@ -151,7 +128,7 @@ class _Line:
 
 def _blank_rule(line: _Line) -> Classification | None:
     if line.bare in ("", "!", "?"):
-        return Classification("nothing", "", f"nothing after {line.bare}" if line.bare else "empty")
+        return replace(BLANK, reason=f"nothing after {line.bare}") if line.bare else BLANK
     return None
 
 

@@ -26,7 +26,7 @@ from prompt_toolkit.output import ColorDepth, DummyOutput, Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
-from brim.shell.input.classify import Classification, flip
+from brim.shell.input.classification import Classification, flip
 from brim.shell.terminal.typeahead import text_from_keys
 
 

@@ -11,17 +11,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from brim.config import McpConfig
 from brim.errors import ConnectionFailedError, InputError
 from brim.providers.sync import Portal
-from brim.shell.mcp.mcp_server import McpServer
-from brim.shell.mcp.tools import ModelKey, Size, Tool, ToolOffer, ToolResult, choose_tools
+
+if TYPE_CHECKING:
+    from brim.shell.mcp.mcp_server import McpServer
+    from brim.shell.mcp.tools import ModelKey, Size, Tool, ToolOffer, ToolResult
 
 CONNECT_TIMEOUT: Final = 15.0
 """Seconds that a server may take to connect."""
@@ -47,7 +48,7 @@ class McpServers:
         A server has `timeout` seconds to connect, and a tool `tool_timeout` seconds to finish.
         """
         self._log = log
-        self._create = partial(McpServer, log=log, timeout=timeout, tool_timeout=tool_timeout)
+        self._timeout, self._tool_timeout = timeout, tool_timeout
         self._servers: dict[str, McpServer] = {}
         self._lock = Lock()
         self._portal: Portal | None = None
@@ -77,6 +78,13 @@ class McpServers:
             raise ConnectionFailedError(f"{name}: all servers were closed meanwhile") from None
         return server.known_tools
 
+    def _create(self, name: str, config: McpConfig) -> McpServer:
+        from brim.shell.mcp.mcp_server import McpServer
+
+        return McpServer(
+            name, config, log=self._log, timeout=self._timeout, tool_timeout=self._tool_timeout
+        )
+
     def disconnect(self, name: str) -> None:
         if name not in self._servers:
             known = ", ".join(self._servers) or "none"
@@ -101,6 +109,8 @@ class McpServers:
             for tool in server.known_tools:
                 if tool.offered == offered:
                     return self._get_portal().run(server.call(tool.name, arguments))
+        from brim.shell.mcp.tools import ToolResult
+
         known = ", ".join(tool.offered for tool in self.tools) or "none"
         return ToolResult(f"There is no tool {offered}. Available: {known}.", is_error=True)
 
@@ -149,6 +159,8 @@ class ToolOffers:
 
     def choose(self, model: ModelKey, *, room: int, size: Size) -> bool:
         """Choose the offer for a model; return whether it differs from the current one."""
+        from brim.shell.mcp.tools import choose_tools
+
         tools = self.servers.tools
         if tools != self._tools:
             self._offers.clear()

@@ -7,14 +7,16 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from io import TextIOWrapper
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from brim.shell.render.reply_view import ReplyView
 from brim.shell.render.sanitize import sanitize
 from brim.shell.terminal.typeahead import Typeahead
+
+if TYPE_CHECKING:
+    from brim.shell.render.reply_view import ReplyView
 
 NO_ANSWER: Final = ""
 """The answer if there is no user to ask."""
@@ -166,6 +168,8 @@ class Screen:
 
     def open_reply(self) -> ReplyView:
         """Return a view for a reply that is being streamed."""
+        from brim.shell.render.reply_view import ReplyView
+
         return ReplyView(self.console)
 
     @contextmanager
