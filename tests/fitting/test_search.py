@@ -63,6 +63,21 @@ def test_a_part_of_a_word_is_not_a_match() -> None:
     assert find(say("A comment on metal."), "meet, and come with me") == []
 
 
+def test_contractions_are_not_looked_for() -> None:
+    messages = say("I don't know.", "It's done.", "We'll see", "Anna's bike isn't blue.")
+    assert find(messages, "don't, it's, we'll, isn\u2019t") == []
+    assert find(messages, "Is this Anna\u2019s, and isn't it?") == [FIRST + 3]
+
+
+def test_of_a_long_text_the_passages_with_the_words_are_returned() -> None:
+    lines = [f"line {n} is here, and nothing is in it" for n in range(90)]
+    lines[3], lines[88] = "\u201eThe key is blue.\u201c", "The key is red."
+    lines[40] = "Der Schl\u00fcssel ist gr\u00fcn."
+    for line in (lines[3], lines[40], lines[88]):
+        (passage,) = brim.search(say("\n".join(lines)), line, tokens=180)
+        assert line in passage.text
+
+
 def test_a_path_counts_more_than_its_parts() -> None:
     messages = say(
         "a cart in the src of the shop", "see src/shop/cart.py", "py in the shop: a cart"

@@ -14,15 +14,8 @@ from itertools import accumulate, chain
 from math import log
 from typing import Final
 
-from brim.fitting.search import (
-    FEW,
-    LENGTH_WEIGHT,
-    SATURATION,
-    Term,
-    find_terms,
-    fold_all,
-    read_texts,
-)
+from brim.fitting.search import FEW, LENGTH_WEIGHT, SATURATION, read_texts
+from brim.fitting.terms import Term, find_terms, fold_all
 from brim.messages import Message
 
 _FREQUENT: Final = 0.75

@@ -379,17 +379,21 @@ def find_plan_id(plan: Plan) -> str:
 def find_trimmed_texts(plan: Plan) -> Iterator[Source]:
     """Yield the texts of a plan that are not sent, or not completely, in history order."""
     runs = (range(run.start, run.stop) for run in plan.dropped_runs)
-    for index in sorted({*chain.from_iterable(runs), *plan.changes}):
-        message = plan.history.messages[index]
-        if (change := plan.changes.get(index)) is not None:
-            sent = change.message.clippable
+    messages, changes = plan.history.messages, plan.changes
+    for index in sorted({*chain.from_iterable(runs), *changes}):
+        message, visible = messages[index], ""
+        if message.role == "system" or message.skipped:
+            continue
+        texts: Iterable[str]
+        if index in changes:
+            sent = changes[index].message.clippable
             visible = "\n".join(sent)
             changed = zip_longest(message.clippable, sent)
-            texts: Iterable[str] = (old for old, new in changed if old and old != new)
+            texts = (old for old, new in changed if old and old != new)
         else:
-            visible, texts = "", read_texts(message)
-        if message.role != "system" and not message.skipped:
-            yield from (Source(index, message.role, text, visible) for text in texts)
+            texts = read_texts(message)
+        for text in texts:
+            yield Source(index, message.role, text, visible)
 
 
 def count_since_trim(plan: Plan) -> int | None:
