@@ -22,7 +22,8 @@ Body = Mapping[str, Any]
 
 ENVELOPES: Final = ("body", "params")
 """Keys of the request in a row of the batch APIs of OpenAI and Anthropic."""
-_CONVERSATIONS: Final = frozenset(format.messages_key for format in FORMATS.values())
+_CONVERSATIONS: Final = tuple({format.messages_key: None for format in FORMATS.values()})
+"""Keys of the conversation in a body, the most common one first."""
 _LISTS: Final = ("messages", "contents", "tools")
 BODY_COLUMNS: Final = REPLY_KEYS.union(
     _CONVERSATIONS,
@@ -271,8 +272,9 @@ def _detect(row: Row, column: str | None) -> Shape | None:
 
 def find_envelope(value: Mapping[str, Any]) -> str | None:
     """Return the key of the request in a row of a batch API; None for a plain body."""
-    if any(value.get(name) is not None for name in _CONVERSATIONS):
-        return None
+    for name in _CONVERSATIONS:
+        if value.get(name) is not None:
+            return None
     return next((key for key in ENVELOPES if isinstance(_parse(value.get(key)), Mapping)), None)
 
 

@@ -231,6 +231,8 @@ class Plan:
 
     def outcome_counts(self) -> dict[Outcome, int]:
         """Return the number of trimmed messages by outcome."""
+        if not self.is_trimmed:
+            return {}
         counts: Tally[Outcome] = Tally(change.outcome for change in self.changes.values())
         for run in self.dropped_runs:
             counts["dropped"] += self.history.count_turns(run.start, run.stop)

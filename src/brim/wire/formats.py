@@ -222,7 +222,8 @@ def to_plain_body(body: Mapping[str, Any], format: BodyFormat) -> Mapping[str, A
     """Return a body whose messages, tools and system text are JSON data; itself if they are."""
     plain = {}
     for key in ("tools", format.system_key, format.messages_key):
-        if isinstance(given := body.get(key), str | None):
+        given = body.get(key)
+        if given is None or isinstance(given, str):
             continue
         is_messages = key == format.messages_key and isinstance(given, list | tuple)
         value = plain_messages(given) if is_messages else to_plain_input(given)
@@ -294,7 +295,7 @@ def check_fields(body: Mapping[str, Any], format: BodyFormat) -> None:
     options = format.options(body)
     for key in format.reply_keys:
         limit = options.get(key)
-        if not isinstance(limit, int | float | None):
+        if limit is not None and not isinstance(limit, int | float):
             raise InputError(f"`{key}` is not a number: {limit!r:.100}. Pass a number of tokens.")
 
 
@@ -315,7 +316,9 @@ def lower_reply_limit(
 # Detecting the format
 
 _RESPONSES_FIELDS: Final = ("input", "previous_response_id", "conversation")
-_ANTHROPIC_FIELDS: Final = ("system", "anthropic_version", "stop_sequences", "mcp_servers")
+_ANTHROPIC_FIELDS: Final = frozenset(
+    ("system", "anthropic_version", "stop_sequences", "mcp_servers")
+)
 _CHAT_ROLES: Final = ("system", "developer", "tool", "function")
 _CHAT_FIELDS: Final = frozenset(("tool_calls", "function_call"))
 _ANTHROPIC_BLOCKS: Final = frozenset(
@@ -338,28 +341,36 @@ def find_messages_key(messages: Iterable[object]) -> str:
 def detect_format(body: Mapping[str, Any]) -> BodyFormat:
     """Return the format of a request body, by its shape; an ambiguous body is chat completions."""
     messages = body.get("messages")
-    if messages is None and body.get("contents") is not None:
-        return GEMINI
-    if messages is None and isinstance(body.get("conversation"), list | tuple):
-        raise InputError(
-            "`conversation` holds messages, but is the id of a stored conversation in a request "
-            "body. Rename it to `messages`."
-        )
-    if messages is None and any(body.get(key) is not None for key in _RESPONSES_FIELDS):
-        return RESPONSES
     if messages is None:
-        found = ", ".join(str(key) for key, value in body.items() if value is not None)
-        raise InputError(
-            "Unknown request body: it must have `messages` (chat completions, Anthropic), `input` "
-            f"(responses) or `contents` (Gemini), but has {found or 'nothing'}"
-        )
-    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        return _detect_other_format(body)
+    if not isinstance(messages, list) and (
+        not isinstance(messages, Sequence) or isinstance(messages, str)
+    ):
         raise InputError(f"`messages` must be a list of messages, not {type(messages).__name__}")
     return ANTHROPIC if _is_anthropic(body, messages) else CHAT
 
 
+def _detect_other_format(body: Mapping[str, Any]) -> BodyFormat:
+    """Return the format of a body without `messages`."""
+    if body.get("contents") is not None:
+        return GEMINI
+    if isinstance(body.get("conversation"), list | tuple):
+        raise InputError(
+            "`conversation` holds messages, but is the id of a stored conversation in a request "
+            "body. Rename it to `messages`."
+        )
+    if any(body.get(key) is not None for key in _RESPONSES_FIELDS):
+        return RESPONSES
+    found = ", ".join(str(key) for key, value in body.items() if value is not None)
+    raise InputError(
+        "Unknown request body: it must have `messages` (chat completions, Anthropic), `input` "
+        f"(responses) or `contents` (Gemini), but has {found or 'nothing'}"
+    )
+
+
 def _is_anthropic(body: Mapping[str, Any], messages: Iterable[Any]) -> bool:
-    if any(body.get(key) is not None for key in _ANTHROPIC_FIELDS):
+    own = _ANTHROPIC_FIELDS.intersection(body)
+    if own and any(body[key] is not None for key in own):
         return True
     signs = _iter_message_signs(messages)
     if tools := body.get("tools"):

@@ -27,12 +27,12 @@ _FRAMEWORKS: Final[Mapping[str, str]] = {
 
 
 _DICTS: Final = {dict}
+_NO_ARRAYS: Final = (list, tuple, str, bytes, bytearray, Mapping)
 
 
 def is_array(value: object) -> bool:
     """Whether a value is an iterable that is neither a list nor text nor a mapping."""
-    is_known = isinstance(value, list | tuple | str | bytes | bytearray | Mapping)
-    return isinstance(value, Iterable) and not is_known
+    return not isinstance(value, _NO_ARRAYS) and isinstance(value, Iterable)
 
 
 def to_list(values: Any) -> Sequence[Any]:
