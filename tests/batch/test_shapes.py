@@ -70,6 +70,15 @@ def test_a_row_keeps_its_other_fields_and_their_order() -> None:
     assert fitted["meta"] == {"a": None}
 
 
+def test_the_model_and_tools_of_a_row_stay_if_options_replace_them() -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    row: Any = {"model": "vicuna-13b", "tools": tools, "messages": make_chat(1)}
+    fitted = fit_row(row, tools=[])
+    assert fitted["model"] == "vicuna-13b"
+    assert fitted["tools"] is tools
+    assert fitted["messages"] == fit_chat(make_chat(1))
+
+
 @pytest.mark.parametrize("key", ["body", "params"])
 def test_the_request_in_a_batch_row_is_fitted_in_place(key: str) -> None:
     row: Any = {"custom_id": "7", key: {"model": "gpt-4o", "messages": make_chat(7), "user": "me"}}

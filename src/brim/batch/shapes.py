@@ -31,6 +31,9 @@ BODY_COLUMNS: Final = REPLY_KEYS.union(
     ("systemInstruction", "system_instruction", "generationConfig"),
 )
 """The columns of a table that belong to a request body."""
+_FITTED_COLUMNS: Final = BODY_COLUMNS.difference(ENVELOPES, ("model", "tools"))
+"""Those that a fit changes. The options may replace the model and the tools, but not in the row,
+where `model` may be the one that wrote the conversation."""
 _SCALARS: Final = frozenset((str, int, float, bool))
 TURN_COLUMNS: Final = ("conversations", "conversation", "messages")
 """The usual names of columns with lists of turns."""
@@ -102,7 +105,7 @@ class RequestShape:
             inner = self.write(_parse(row[envelope]), body, fitted)
             return {**row, envelope: _dump_like(row[envelope], inner)}
         changed = {}
-        for name in BODY_COLUMNS.intersection(body):
+        for name in _FITTED_COLUMNS.intersection(body):
             given, before, after = row[name], body[name], fitted[name]
             if isinstance(after, list) and isinstance(before, list):
                 after = _dump_like(given, _restore(_parse(given), before, after))
