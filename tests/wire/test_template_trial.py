@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import brim
 from brim.errors import InputError
 from brim.fitting.profile import ModelProfile
+from brim.tokens import counter_for
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
 from brim.wire.template_rules import PERMISSIVE, describe_rules, list_changes
@@ -77,6 +79,55 @@ def test_a_template_that_accepts_everything_has_no_rules() -> None:
     )
     assert verdict is not None
     assert verdict.rules.free
+
+
+MANUAL = "Whoever sails this boat reads the manual first and asks the harbour master after. "
+WORDY = (
+    "{{ today }}<|begin|>"
+    "{% if messages[0].role != 'system' %}<|system|>"
+    + 20 * MANUAL
+    + "{% endif %}{% if tools %}"
+    + 5 * MANUAL
+    + "{{ tools | tojson }}{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}"
+    "{{ m.tool_calls | tojson if m.tool_calls }}{% endfor %}<|assistant|>"
+)
+
+
+def count_lines(number: int) -> int:
+    return counter_for(None).text(number * MANUAL)
+
+
+def test_a_trial_measures_the_text_that_a_template_adds() -> None:
+    verdict = try_text(WORDY)
+    assert verdict is not None
+    assert verdict.rules.free
+    assert list_changes(verdict.rules) == {
+        "default_system": pytest.approx(count_lines(20), abs=20),
+        "tool_text": pytest.approx(count_lines(5), abs=20),
+    }
+    assert TemplateVerdict.from_dict(verdict.to_dict()) == verdict
+
+
+@pytest.mark.parametrize("with_tools", [False, True])
+def test_requests_of_an_unknown_model_count_the_text_that_its_template_adds(
+    with_tools: bool,
+) -> None:
+    tools = TOOLS if with_tools else None
+    silent = WORDY.replace(MANUAL, "")
+    for messages, lines in ((history("u2"), 20), (history("s2 u2"), 0)):
+        expected = count_lines(lines + 5 * with_tools)
+        bodies = [
+            brim.fit(messages, window=9_000, tools=tools, template=text) for text in (WORDY, silent)
+        ]
+        assert bodies[0].plan.tokens - bodies[1].plan.tokens == pytest.approx(expected, abs=20)
+        sessions = [
+            brim.Session(window=9_000, tools=tools, template=text) for text in (WORDY, silent)
+        ]
+        for session in sessions:
+            for message in messages:
+                session.append(message)
+        more, less = (session.request().plan.tokens for session in sessions)
+        assert more - less == pytest.approx(expected, abs=20)
 
 
 @pytest.mark.parametrize("template", ALL)
@@ -199,7 +250,12 @@ def test_a_template_is_read_from_a_file(tmp_path: Path) -> None:
 
 def test_a_template_is_read_from_a_model(short_weights: Path) -> None:
     assert "<|im_start|>" in read_template(str(short_weights))
-    assert list_changes(find_rules(str(short_weights))) == {"call_content": "empty", "tools": False}
+    changes = list_changes(find_rules(str(short_weights)))
+    assert changes == {
+        "call_content": "empty",
+        "tools": False,
+        "default_system": pytest.approx(22, abs=2),
+    }
 
 
 @pytest.mark.parametrize("name", ["missing.jinja", "empty.json", "odd.gguf", "short.gguf"])

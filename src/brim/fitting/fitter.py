@@ -124,8 +124,15 @@ class BodyFitter:
             recall_hint=self.recall_hint,
         )
         fresh = CachedConversation(key, planner, format.create_reader())
-        planner.extend(fresh.reader.read(body) or ())
+        messages = fresh.reader.read(body) or ()
+        planner.system_tokens = self.count_default_system(messages)
+        planner.extend(messages)
         return fresh
+
+    def count_default_system(self, messages: Sequence[Message]) -> int:
+        """Return the tokens that the template prints in place of a system text."""
+        has_system = any(message.role == "system" for message in messages)
+        return 0 if has_system else self.counter.default_system
 
     def _encode(self, body: Mapping[str, Any], format: BodyFormat) -> list[bytes] | None:
         """Return the bytes that identify a conversation; None if it is not plain JSON."""
@@ -236,9 +243,10 @@ class ParsedBody(NamedTuple):
         if self.fitter.policy.has_summary_note:
             planner.summary = text
             return
-        room, block = self.fitter.summary_room, self._summary_block
-        planner.system_tokens = planner.counter.message(Message("system", (block,))) if text else 0
-        planner.summary_room = max(0, room - planner.system_tokens)
+        shown = planner.counter.message(Message("system", (self._summary_block,))) if text else 0
+        default = self.fitter.count_default_system(planner.history.messages)
+        planner.system_tokens = shown or default
+        planner.summary_room = max(0, self.fitter.summary_room - shown)
 
     @property
     def _summary_block(self) -> str:

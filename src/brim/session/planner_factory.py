@@ -101,7 +101,8 @@ def set_sizes(planner: Planner, state: ComposerState, system: str) -> None:
 
 def _set_system_size(planner: Planner, state: ComposerState, system: str) -> None:
     text = Message("system", words=(system,))
-    planner.system_tokens = planner.counter.message(text) if system else 0
+    counter = planner.counter
+    planner.system_tokens = counter.message(text) if system else counter.default_system
     tools = (json.dumps(tool, ensure_ascii=False, default=str) for tool in state.offered_tools)
     planner.foreign_bytes = measure_non_latin([Message("system", words=(system, *tools))])
 

@@ -33,6 +33,7 @@ class RequestCounter:
     def __init__(self, name: str, table: CountCache, family: Family, uncertainty: float) -> None:
         self.name = name
         self.overhead = family.request
+        self.default_system = 0
         self.uncertainty = uncertainty
         self.density = 0.0
         self.ratio = 1.0

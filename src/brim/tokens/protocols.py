@@ -41,8 +41,16 @@ class Counter(Protocol):
         """The factor by which the tokens of Latin text are scaled; 1 without calibration."""
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is known about the model."""
+
+    @property
     def overhead(self) -> int:
         """Tokens of a request without messages."""
+
+    @property
+    def default_system(self) -> int:
+        """Tokens that the template prints in place of a system text, if there is none."""
 
     def text(self, text: str) -> int:
         """Return the tokens of a text, cached."""

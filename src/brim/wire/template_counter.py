@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import Final
 
 from brim.messages import Call, Message
@@ -25,7 +26,9 @@ def wrap_counter(counter: Counter, rules: TemplateRules) -> Counter:
     A message pays for every change that it can cause with any neighbors; so the sum over
     any kept messages, step by step, is at least the count of their adapted form.
     """
-    return counter if rules is PERMISSIVE or rules.free else TemplateCounter(counter, rules)
+    if rules is PERMISSIVE or (rules.free and not (rules.adds_text and counter.is_unknown)):
+        return counter
+    return TemplateCounter(counter, rules)
 
 
 _SLACK: Final = 2
@@ -44,6 +47,7 @@ class TemplateCounter:
         self.uncertainty = counter.uncertainty
         self.density = counter.density
         self.ratio = counter.ratio
+        self.is_unknown = counter.is_unknown
         self.text = counter.text
         self._counter = counter
         self._rules = rules
@@ -71,6 +75,11 @@ class TemplateCounter:
         )
         """Tokens of the turn between such a text and its call."""
         self.overhead = counter.overhead + self._request()
+        self.default_system, self._tool_text = 0, 0
+        if counter.is_unknown:  # those of a known model's template are in its family's numbers
+            self.overhead += self._scale_size(rules.own_text)
+            self.default_system = self._scale_size(rules.default_system)
+            self._tool_text = self._scale_size(rules.tool_text)
 
     def message(self, message: Message) -> int:
         rules, count = self._rules, self._counter.message
@@ -97,10 +106,14 @@ class TemplateCounter:
         return total
 
     def tools(self, tools: Sequence[Mapping[str, object]]) -> int:
-        return self._counter.tools(tools if self._rules.tools else ())
+        own = self._counter.tools(tools if self._rules.tools else ())
+        return own + self._tool_text if tools else own
 
     def tool_margin(self, tools: Sequence[Mapping[str, object]], room: int) -> int:
         return self._counter.tool_margin(tools if self._rules.tools else (), room)
+
+    def _scale_size(self, tokens: int) -> int:
+        return ceil(self.ratio * tokens)
 
     def exact(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, object]] = ()

@@ -54,6 +54,13 @@ class TemplateRules:
     last one, so brim adds white space to repeated turns."""
     tools: bool = True
     """Whether the definitions of tools are printed; if not, they take no tokens."""
+    own_text: int = 0
+    """Tokens that the template prints in addition to the messages, as the fallback tokenizer counts
+    them."""
+    default_system: int = 0
+    """Tokens of the system text that it prints if there is none."""
+    tool_text: int = 0
+    """Tokens that it prints in addition to the definitions of tools."""
 
     def __post_init__(self) -> None:
         loose = self.orphans or self.unanswered or self.other_roles or not self.one_system
@@ -71,9 +78,16 @@ class TemplateRules:
     @property
     def free(self) -> bool:
         """Whether every conversation is accepted unchanged."""
-        return replace(self, name=PERMISSIVE.name) == PERMISSIVE
+        sizes = dict.fromkeys(_SIZES, 0)
+        return replace(self, name=PERMISSIVE.name, **sizes) == PERMISSIVE  # type: ignore[arg-type]
+
+    @property
+    def adds_text(self) -> bool:
+        """Whether the template prints text of its own."""
+        return any(getattr(self, name) for name in _SIZES)
 
 
+_SIZES: Final = ("own_text", "default_system", "tool_text")
 PERMISSIVE: Final = TemplateRules()
 
 _PHRASES: Final[Mapping[str, str]] = {
@@ -91,6 +105,9 @@ _PHRASES: Final[Mapping[str, str]] = {
     "call_text": "no text next to calls",
     "repeats": "no equal user turns",
     "tools": "no definitions of tools",
+    "own_text": "{} tokens of its own",
+    "default_system": "{} tokens in place of a system text",
+    "tool_text": "{} tokens next to tools",
 }
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from brim.errors import InputError
+from brim.messages import Message
+from brim.tokens import counter_for
 from brim.wire.template_adapter import apply_template
 from brim.wire.template_renderer import TemplateRejectionError, TemplateRenderer
 from brim.wire.template_rules import PERMISSIVE, Raw, TemplateRules, find_named_rules, list_changes
@@ -38,6 +40,10 @@ _TOOL: Final[Raw] = {
 }
 _TEXT_MARKER = re.compile(r"qz[a-z]ax")
 _MARKER = re.compile(r"qz[a-z][a-c]x")
+_SPECIAL = re.compile(r"<[|｜][^<>]*[|｜]>|\[/?[A-Z_]+\]|</?s>")
+"""Text that is probably a single token."""
+_MIN_OWN_TEXT: Final = 12
+"""Fewer tokens are the frame of a message."""
 
 
 class RenderJob(NamedTuple):
@@ -121,7 +127,7 @@ def try_template(features: frozenset[Feature]) -> Trial:
     with_calls = True
     for step in _ROUNDS:
         probes = [probe for probe in step if probe.feature in features]
-        jobs = [_build_job(probe.turns, rules, tools) for probe in probes]
+        jobs = [_build_job(each.turns, rules, tools if each.has_tools else ()) for each in probes]
         prompts = yield jobs
         found = zip(probes, jobs, prompts, strict=True)
         shown = {probe.name: _Shown(job, prompt) for probe, job, prompt in found}
@@ -129,6 +135,8 @@ def try_template(features: frozenset[Feature]) -> Trial:
         prints_calls = not steps or any(each.is_complete(with_calls=True) for each in steps)
         with_calls = with_calls and prints_calls
         rules = _conclude(rules, shown, with_calls)
+        if "plain" in shown:
+            rules = _measure_text(rules, shown)
     # Stricter rules, if those that were found are not enough.
     for candidate in (rules, replace(rules, tool_role=False), find_named_rules("strict")):
         jobs = [_build_job(turns, candidate, tools) for turns in _CHECKS["steps" in features]]
@@ -174,12 +182,14 @@ class _Probe(NamedTuple):
     feature: Feature
     turns: str
     """One letter per turn, see `_build_turn`."""
+    has_tools: bool = True
 
 
 _ROUNDS: Final = (
     (
         _Probe("order", "turns", "aauu"),
         _Probe("system", "turns", "su"),
+        _Probe("plain", "turns", "u", has_tools=False),
         _Probe("developer", "roles", "du"),
         _Probe("other", "roles", "uao"),
         _Probe("empty", "steps", "ucrau"),
@@ -237,6 +247,17 @@ class _Shown(NamedTuple):
     def count(self, text: str) -> int:
         return (self.prompt or "").count(text)
 
+    def count_own_text(self) -> int | None:
+        """Return the tokens that are of neither the messages nor the tools; None: rejected."""
+        if self.prompt is None:
+            return None
+        counter = counter_for(None)
+        texts = _SPECIAL.split(_MARKER.sub("", self.prompt))
+        total = len(texts) - 1 + sum(map(counter.text, texts))
+        frames = [Message(each["role"]) for each in self.job.messages]
+        total -= counter.overhead + sum(map(counter.message, frames))
+        return total - (counter.tools(self.job.tools) if self.count(_TOOL_WORD) else 0)
+
 
 def _conclude(rules: TemplateRules, shown: Mapping[str, _Shown], with_calls: bool) -> TemplateRules:
     """Return the rules with those that the probes of a round show."""
@@ -251,6 +272,24 @@ def _conclude(rules: TemplateRules, shown: Mapping[str, _Shown], with_calls: boo
     if "once" in shown and not _prints_tools(shown.values()):
         changes["tools"] = False
     return replace(rules, **changes)
+
+
+def _measure_text(rules: TemplateRules, shown: Mapping[str, _Shown]) -> TemplateRules:
+    """Return the rules with the sizes of what the template prints of its own."""
+    plain, system = shown["plain"].count_own_text(), shown["system"].count_own_text()
+    if plain is None or system is None:
+        return rules
+    with_tools = shown["order"].count_own_text()
+    if not shown["system"].job.tools:
+        tool_text = 0
+    elif with_tools is not None:
+        tool_text = with_tools - plain
+    else:
+        tool_text = system - plain
+    always = min(plain, system - max(0, tool_text))
+    sizes = {"own_text": always, "default_system": plain - always, "tool_text": tool_text}
+    large = {name: size for name, size in sizes.items() if size >= _MIN_OWN_TEXT}
+    return replace(rules, **large)  # type: ignore[arg-type]
 
 
 def _prints_tools(shown: Iterable[_Shown]) -> bool:
