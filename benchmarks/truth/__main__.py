@@ -8,6 +8,7 @@ python -m benchmarks.truth FOLDER --only templates  one part: counts, templates 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -19,17 +20,17 @@ from benchmarks.promises.material import Conversation
 from benchmarks.report import Cell, Table
 from benchmarks.truth.counters import Peer, Score, Ways
 from benchmarks.truth.models import SOURCES, Source, read_template, write_model
-from benchmarks.truth.requests import load_conversations
+from benchmarks.truth.requests import CONVERSATIONS, SEED, load_conversations
 from benchmarks.truth.templates import Tally, try_templates
 from brim.fitting.flow import CountMode
 from brim.providers.local import LocalServer
 from brim.storage.calibration_store import CalibrationStore
 
-CONVERSATIONS = 400
 PARTS = ("templates", "windows", "counts")
 WINDOWS = (512, 1_024, 2_048, 4_096, 8_192)
 WINDOW_SOURCES = (0, 4, 7)
-"""The models whose windows are tested."""
+"""The models whose windows are tested, unless others are named."""
+MODES: tuple[CountMode, ...] = ("near", "off")
 
 
 def main() -> None:
@@ -39,20 +40,24 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS, help="run one part")
     parser.add_argument("--requests", type=int, default=3_000, help="number (%(default)s)")
     parser.add_argument("--models", nargs="*", help="use only these models")
+    parser.add_argument("--seed", type=int, default=SEED, help="choose conversations (%(default)s)")
+    parser.add_argument("--modes", nargs="*", choices=MODES, default=MODES, help="of the windows")
     parser.add_argument("--keep", type=Path, help="folder in which the small models are kept")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         kept = given.keep or Path(folder)
         kept.mkdir(exist_ok=True)
-        conversations = load_conversations(given.recordings, CONVERSATIONS)
+        conversations = load_conversations(given.recordings, CONVERSATIONS, given.seed)
+        chosen = [each for each in SOURCES if each.model in (given.models or ())]
         parts = [given.only] if given.only else PARTS
         if "templates" in parts:
             render_templates(given.folder)
         if "windows" in parts:
-            fit_windows(conversations, given.folder, kept, given.requests // 10)
+            sources = chosen or [SOURCES[place] for place in WINDOW_SOURCES]
+            most = given.requests // 10
+            fit_windows(conversations, sources, given.folder, kept, most, given.modes)
         if "counts" in parts:
-            sources = [each for each in SOURCES if not given.models or each.model in given.models]
-            compare(conversations, sources, given.folder, kept, given.requests)
+            compare(conversations, chosen or SOURCES, given.folder, kept, given.requests)
 
 
 def render_templates(folder: Path) -> None:
@@ -78,24 +83,29 @@ def _add_up(tallies: Sequence[Tally]) -> Tally:
     return total
 
 
-def fit_windows(conversations: Sequence[Conversation], folder: Path, kept: Path, most: int) -> None:
+def fit_windows(
+    conversations: Sequence[Conversation],
+    sources: Sequence[Source],
+    folder: Path,
+    kept: Path,
+    most: int,
+    modes: Sequence[CountMode],
+) -> None:
     """Fit growing conversations into small windows, with and without the server's counts."""
+    names = ("requests", "trimmed", "over", "rejected", "lost", "needless", "template_errors")
     rows: list[dict[str, Cell]] = []
-    for place in WINDOW_SOURCES:
-        path = write_model(SOURCES[place], folder, _get_path(kept, SOURCES[place]))
-        modes: tuple[CountMode, ...] = ("near", "off")
+    for number, source in enumerate(sources):
+        path = write_model(source, folder, _get_path(kept, source))
         for mode in modes:
-            store = CalibrationStore(kept / f"windows-{place}-{mode}.sqlite3")
-            fitting = Fitting(path, store, mode, WINDOWS)
-            with closing(fitting):
-                fitting.run(conversations[place::7], most, 0)
+            store = CalibrationStore(kept / f"windows-{source.model}-{mode}.sqlite3")
+            with closing(Fitting(path, store, mode, WINDOWS)) as fitting:
+                fitting.run(conversations[number :: len(sources)], most, 0)
             tallies = fitting.tallies.values()
-            names = ("requests", "trimmed", "over", "rejected", "lost", "needless")
-            sums = {name: sum(getattr(tally, name) for tally in tallies) for name in names}
-            errors = sum(tally.template_errors for tally in tallies)
-            rows.append(
-                {"model": SOURCES[place].model, "count": mode, **sums, "template errors": errors}
-            )
+            sums: dict[str, Cell] = {
+                name: sum(getattr(tally, name) for tally in tallies) for name in names
+            }
+            rows.append({"model": source.model, "count": mode, **sums})
+            print(rows[-1], file=sys.stderr, flush=True)
     print(Table(f"Windows of {WINDOWS[0]} to {WINDOWS[-1]:,}", rows), end="\n\n", flush=True)
 
 

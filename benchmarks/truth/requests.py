@@ -15,6 +15,9 @@ from benchmarks.promises.material import Conversation, Message, generate
 MAX_CHARS: Final = 30_000
 """Characters of the longest request."""
 SEED: Final = 2026
+CONVERSATIONS: Final = 400
+JOINED: Final = 8
+"""The fewest messages with which a joined conversation begins."""
 TYPES: Final = {int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
 ADVICE: Final = (
     "",
@@ -70,23 +73,41 @@ EXTRA: Final[Sequence[Message]] = tuple(
 )
 
 
-def load_conversations(folder: Path | None, number: int) -> list[Conversation]:
-    """Return conversations, recorded and generated in turn; with a folder, no shipped recording."""
+def load_conversations(folder: Path | None, number: int, seed: int = SEED) -> list[Conversation]:
+    """Return conversations, recorded and generated in turn; with a folder, no shipped recording.
+
+    Another seed than the default has other recordings if there are more, and every third
+    conversation is joined from two kinds.
+    """
     shipped = {recording.id for recording in recordings.load()}
     found = [
         recording
         for recording in recordings.load(folder)
         if folder is None or recording.id not in shipped
     ]
-    chance = random.Random(SEED)
-    chance.shuffle(found)
-    own = generate(number // 2, seed=SEED)
+    random.Random(SEED).shuffle(found)
+    if seed != SEED:
+        found = found[CONVERSATIONS // 2 :] or found
+        random.Random(seed).shuffle(found)
+    own = generate(number // 2, seed=seed)
     recorded = [
         Conversation(each.id, "recorded", each.messages, each.tools)
         for each in found[: number // 2]
     ]
     mixed = [each for pair in zip(recorded, own, strict=False) for each in pair]
+    if seed != SEED:
+        for place in range(1, len(mixed), 3):
+            mixed[place] = _join(mixed[place], mixed[place - 1])
     return [_add_tools(each, place) for place, each in enumerate(mixed)]
+
+
+def _join(first: Conversation, second: Conversation) -> Conversation:
+    """Return the beginning of one conversation, continued by another one."""
+    places = range(JOINED, len(first.messages))
+    end = next((place for place in places if first.messages[place]["role"] == "user"), None)
+    later = [message for message in second.messages if message["role"] != "system"]
+    messages = [*first.messages[:end], *later]
+    return Conversation(f"{first.name} {second.name}", "joined", messages, second.tools)
 
 
 def _add_tools(conversation: Conversation, place: int) -> Conversation:

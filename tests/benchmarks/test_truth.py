@@ -10,7 +10,7 @@ import pytest
 from benchmarks.promises.reference_server import TEMPLATE, ReferenceServer
 from benchmarks.truth import models, templates
 from benchmarks.truth.counters import Score
-from benchmarks.truth.requests import load_conversations
+from benchmarks.truth.requests import SEED, load_conversations
 from benchmarks.truth.templates import try_templates
 from brim.providers.local import LocalServer
 from tests.support.wire.strict_templates import ALL
@@ -53,8 +53,9 @@ def test_a_count_that_is_too_low_is_beyond_its_margin() -> None:
     assert [round(error, 2) for error in score.errors] == [-0.05, -0.1]
 
 
-def test_conversations_offer_the_tools_that_they_call() -> None:
-    for conversation in load_conversations(None, 20):
+@pytest.mark.parametrize("seed", [SEED, 7])
+def test_conversations_offer_the_tools_that_they_call(seed: int) -> None:
+    for conversation in load_conversations(None, 20, seed):
         offered = {tool["function"]["name"] for tool in conversation.tools}
         for turn in conversation.messages:
             for call in turn.get("tool_calls") or ():
