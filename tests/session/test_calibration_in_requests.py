@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +79,35 @@ def test_the_ratio_is_applied_once_after_a_context_length_error(chars_per_token:
     request = server.send(500)
     assert server.rejected == 1
     assert server.count(request) >= 0.7 * (server.window - REPLY)
+
+
+class NumberServer(DenseServer):
+    """A server whose vocabulary splits numbers into small tokens."""
+
+    def count(self, body: Any) -> int:
+        contents = [each["content"] for each in body["messages"]]
+        return 4 + sum(
+            5 + int(len(text) / (1.2 if text[0].isdigit() else self.chars_per_token))
+            for text in contents
+        )
+
+
+def test_the_size_of_a_rejected_request_calibrates() -> None:
+    server = NumberServer(5)
+    for _ in range(3):
+        server.send(200)
+    numbers = " ".join(str(number**3) for number in range(100_000, 100_000 + ROOM // 15))
+    for _ in range(5):
+        length = len(server.session.history)
+        server.session.user(numbers)
+        with suppress(brim.ContextOverflowError):
+            size = server.count(server.session.request())
+            if size > ROOM:
+                server.rejected += 1
+                get_driver(server.session).handle_context_length_error(Overflow(WINDOW, size))
+        server.session.rewind(length)
+        server.send(200)
+    assert server.rejected == 1
 
 
 @pytest.mark.parametrize("trims", [True, False])

@@ -67,18 +67,33 @@ def evaluate_report(
     if profile.server_window is not None and tokens <= profile.server_window < plan.size:
         return None  # the server must have truncated the prompt
     profile = profile.with_accepted(min(plan.size, tokens))
+    profile = add_size(plan, tokens, planner, profile, counted_with, before)
+    least = estimate_bounds(plan, planner, None)[0]
+    return ReportFeedback(profile, is_baseline=not _is_partial(tokens, plan.tokens, least))
+
+
+def add_size(
+    plan: Plan,
+    tokens: int,
+    planner: Planner,
+    profile: ModelProfile,
+    counted_with: Calibration,
+    before: Measurement | None,
+) -> ModelProfile:
+    """Return the profile with the size of a request, in a reply or in a context-length error."""
+    counter = planner.counter
+    ratio = counted_with.ratio if counter.density else 1.0
     least = estimate_bounds(plan, planner, None)[0]
     # Compare with the uncalibrated estimate: otherwise one wrong report would justify the next.
     is_odd = _is_partial(tokens, plan.tokens / ratio, least / ratio)
-    is_odd = is_odd or tokens > MAX_REPORT_RATIO * plan.tokens / ratio
-    if is_text(plan) and not is_odd:
-        calibration = profile.calibration
-        if is_informative(plan, counter) and not _is_framing(plan, counter):
-            calibration = _calibrate(plan, tokens, planner, profile, counted_with)
-        if before is not None and before.is_base_of(plan):
-            calibration = _add_growth(calibration, plan, tokens, before, counter)
-        profile = profile.with_calibration(calibration)
-    return ReportFeedback(profile, is_baseline=not _is_partial(tokens, plan.tokens, least))
+    if is_odd or tokens > MAX_REPORT_RATIO * plan.tokens / ratio or not is_text(plan):
+        return profile
+    calibration = profile.calibration
+    if is_informative(plan, counter) and not _is_framing(plan, counter):
+        calibration = _calibrate(plan, tokens, planner, profile, counted_with)
+    if before is not None and before.is_base_of(plan):
+        calibration = _add_growth(calibration, plan, tokens, before, counter)
+    return profile.with_calibration(calibration)
 
 
 def _calibrate(
@@ -129,6 +144,12 @@ def _sent_messages(plan: Plan) -> list[Message]:
     """Return the messages of a plan as they are sent, without the notes between them."""
     changed = plan.changed_messages
     return [changed.get(index, plan.history.messages[index]) for index in plan.sent_indices]
+
+
+def names_size(overflow: Overflow) -> bool:
+    """Return whether a context-length error names the size of the whole prompt."""
+    is_exact = overflow.kind == "window" and overflow.output is None and not overflow.at_least
+    return is_exact and bool(overflow.sent)
 
 
 def evaluate_rejection(

@@ -360,6 +360,7 @@ class Composer:
 
     def record_rejection(self, plan: Plan, overflow: Overflow) -> None:
         """Make the next request smaller after a context-length error."""
+        self._learn_rejected_size(plan, overflow)
         before = self._state.profile
         profile, measurement = feedback.evaluate_rejection(plan, overflow, before)
         if profile != before:
@@ -367,3 +368,13 @@ class Composer:
             self._measure(self._state.system)
             measurement = measurement.rescale(self.planner.count_plan(plan) / max(1, plan.tokens))
         self._state = replace(self._state, measurement=measurement)
+
+    def _learn_rejected_size(self, plan: Plan, overflow: Overflow) -> None:
+        """Calibrate from the size of a rejected request; the planner counts with it later."""
+        planner, state = self.planner, self._state
+        tokens = overflow.sent
+        if tokens and feedback.names_size(overflow) and plan.history.is_of(planner.history):
+            profile = feedback.add_size(
+                plan, tokens, planner, state.profile, state.counted_with, state.answered
+            )
+            self._state = replace(state, profile=profile)
