@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,6 +109,22 @@ def test_the_size_of_a_rejected_request_calibrates() -> None:
         server.session.rewind(length)
         server.send(200)
     assert server.rejected == 1
+
+
+@pytest.mark.parametrize(("window", "seed"), [(700, 0), (700, 1), (1_000, 4)])
+def test_a_trim_leaves_room_if_it_keeps_the_denser_messages(window: int, seed: int) -> None:
+    server, chance = NumberServer(5), random.Random(seed)
+    server.session = session = brim.Session("local", window=window, reply=1)
+    for turn in range(40):
+        if turn % 2:
+            numbers = range(1_000 * turn, 1_000 * turn + chance.randrange(3, 10))
+            session.user(" ".join(str(number**3) for number in numbers))
+        else:
+            session.user(server.text(chance.randrange(20, 80)))
+        size = server.count(session.request())
+        assert size < window
+        reply = {"role": "assistant", "content": server.text(20)}
+        session.receive(Reply(reply, server.text(20), usage=Usage(input=size, output=20)))
 
 
 @pytest.mark.parametrize("trims", [True, False])

@@ -51,6 +51,8 @@ TRIM_MARGIN: Final = 0.06
 """By this share the messages that a trim keeps may be denser than the measured ones."""
 RETRY_MARGIN: Final = 0.1
 """The same share after a context-length error: the request is sent only once more."""
+KEPT_DEVIATIONS: Final = 2.0
+"""By so many standard deviations, the size of what a trim keeps may be above its estimate."""
 MAX_RATIO_GAIN: Final = 1.25
 """The factor by which the ratio of a trimmed request may be above that of the measured one."""
 TEMPLATE_SLACK: Final = 16
@@ -185,9 +187,10 @@ def plan_request(
         return fresh.plan()
     if fresh is not planner and held is not None and measurement:
         measurement = measurement.rescale(fresh.count_plan(held) / max(1, held.tokens))
+    known = _Known(measurement, growth, held, counter)
     if _is_rejected(measurement) or (held is not None and held.is_trimmed):
-        return (yield from _trim(fresh, build, count, measurement, growth))
-    return (yield from _replay(fresh, build, count, measurement, growth))
+        return (yield from _trim(fresh, build, count, known))
+    return (yield from _replay(fresh, build, count, known))
 
 
 def _try_held(
@@ -302,12 +305,12 @@ def estimate_bounds(
     new = list_new_messages(plan, measurement)
     least, most = _bound_text(_count_since(plan, measurement, counter), new, counter)
     expected, deviation = growth.estimate(Content.of(new, counter))
-    deviations = LATER_DEVIATIONS if plan.is_trimmed else FIRST_DEVIATIONS
     most = max(most + TEMPLATE_SLACK, expected + LATER_DEVIATIONS * deviation)
+    likely = most if plan.is_trimmed else expected + FIRST_DEVIATIONS * deviation
     return SizeBounds(
         known + least - TEMPLATE_SLACK,
         known + expected,
-        known + expected + deviations * deviation,
+        known + likely,
         known + most,
     )
 
@@ -394,23 +397,43 @@ def apply_measurement(plan: Plan, measurement: Measurement | None, counter: Coun
     return replace(plan, calibrated_tokens=measurement.tokens + since)
 
 
-def _replay(
-    planner: Planner,
-    build: BuildBody,
-    count: CountMode,
-    measurement: Measurement | None,
-    growth: Growth,
-) -> PlanFlow:
+class _Known(NamedTuple):
+    """What is known about the size of a conversation that has to be trimmed."""
+
+    measurement: Measurement | None
+    growth: Growth
+    held: Plan | None
+    """The conversation without a new trim, which was measured or estimated."""
+    counter: Counter
+
+    def trim_ratio(self, planner: Planner) -> float | None:
+        """Return the ratio of a request that is trimmed without the server's count."""
+        if self.measurement is None:
+            return planner.ratio
+        slope = self.growth.text_weight / planner.counter.ratio
+        return self.measurement.ratio_within(planner.budget.room, slope)
+
+    def likely_size(self, plan: Plan) -> float:
+        """Return the most tokens that a part of the conversation is likely to take; 0: unknown."""
+        held, measurement = self.held, self.measurement
+        if held is None or measurement is None or measurement.rejected:
+            return 0.0
+        dropped = Content.of(held.sent_messages, self.counter).minus(
+            Content.of(plan.sent_messages, self.counter)
+        )
+        tokens, deviation = self.growth.estimate(dropped)
+        return measurement.tokens - tokens + KEPT_DEVIATIONS * deviation
+
+
+def _replay(planner: Planner, build: BuildBody, count: CountMode, known: _Known) -> PlanFlow:
     """Trim a conversation from its beginning, as if each of its requests had been seen.
 
     The ratio between the server's count and brim's is rounded up to a step, so that a conversation
     that grows is trimmed at the same places.
     """
-    ratio = planner.ratio
+    ratio, measurement = planner.ratio, known.measurement
     if measurement is not None:
-        measured = measurement.ratio
-        if count == "off":
-            measured = _trim_ratio(planner, measurement, growth)
+        measured = (known.trim_ratio(planner) or 0.0) if count == "off" else measurement.ratio
         ratio = max(ratio or 0.0, _round_up(measured, planner))
     if ratio is None:
         plan, error = _try_plan(planner)
@@ -429,6 +452,9 @@ def _replay(
         plan, error = _try_plan(planner)
         assumed = ratio if error is None or measurement is None else measurement.ratio
         plan = replace(plan, calibrated_tokens=int(plan.tokens * assumed))
+        if count == "off" and not error and known.likely_size(plan) > plan.budget.room:
+            ratio = _round_up(1.02 * ratio, planner)
+            continue
         if count == "off" or (count == "near" and not error and plan.tokens <= plan.budget.limit):
             return _require_fit(plan, planner)
         counted = yield from _count(plan, build)
@@ -486,17 +512,11 @@ def _require_fit(plan: Plan, planner: Planner) -> Plan:
     return plan
 
 
-def _trim(
-    planner: Planner,
-    build: BuildBody,
-    count: CountMode,
-    measurement: Measurement | None,
-    growth: Growth,
-) -> PlanFlow:
+def _trim(planner: Planner, build: BuildBody, count: CountMode, known: _Known) -> PlanFlow:
     """Trim at the end of the history, smaller each time, until the server says that it fits."""
     if count == "off":
-        return _trim_by_estimate(planner, measurement, growth)
-    room = planner.budget.room
+        return _trim_by_estimate(planner, known)
+    room, measurement = planner.budget.room, known.measurement
     limit = room if measurement is None else _limit_for(planner, measurement.ratio)
     for _ in range(MAX_TRIM_ROUNDS):
         try:
@@ -507,7 +527,7 @@ def _trim(
             return plan
         counted = yield from _count(plan, build)
         if counted is None:
-            return _trim_by_estimate(planner, measurement, growth)
+            return _trim_by_estimate(planner, known._replace(measurement=measurement))
         plan = counted
         if plan.fits:
             return plan
@@ -518,17 +538,16 @@ def _trim(
     raise planner.overflow_error(plan)
 
 
-def _trim_by_estimate(planner: Planner, measurement: Measurement | None, growth: Growth) -> Plan:
+def _trim_by_estimate(planner: Planner, known: _Known) -> Plan:
     """Trim without the server: as dense as what was measured, and a little more."""
-    room, ratio = planner.budget.room, planner.ratio
-    if measurement is not None:
-        ratio = _trim_ratio(planner, measurement, growth)
+    room, measurement, ratio = planner.budget.room, known.measurement, known.trim_ratio(planner)
     if ratio is None:
         return planner.trim()
     is_smallest = False
     margin = RETRY_MARGIN if _is_rejected(measurement) else TRIM_MARGIN
+    limit = int(_limit_for(planner, ratio) / (1 + margin))
     try:
-        plan = planner.trim(int(_limit_for(planner, ratio) / (1 + margin)))
+        plan = _trim_further(planner, planner.trim(limit), known, ratio)
     except ContextOverflowError as error:  # what is kept free for denser messages may be enough
         plan, is_smallest = get_overflow_plan(error), True
         ratio = ratio if measurement is None else measurement.ratio
@@ -542,10 +561,17 @@ def _trim_by_estimate(planner: Planner, measurement: Measurement | None, growth:
     return _require_fit(plan, planner) if is_smallest else plan
 
 
-def _trim_ratio(planner: Planner, measurement: Measurement, growth: Growth) -> float:
-    """Return the ratio of a request that is trimmed without the server's count."""
-    slope = growth.text_weight / planner.counter.ratio
-    return measurement.ratio_within(planner.budget.room, slope)
+def _trim_further(planner: Planner, plan: Plan, known: _Known, ratio: float) -> Plan:
+    """Return a smaller plan as long as the messages that it keeps are probably too dense."""
+    for _ in range(MAX_TRIM_ROUNDS):
+        excess = known.likely_size(plan) - planner.budget.room
+        if excess <= 0:
+            break
+        try:
+            plan = planner.trim(plan.tokens - ceil(excess / ratio))
+        except ContextOverflowError:
+            return planner.trim(plan.tokens)
+    return plan
 
 
 def _limit_for(planner: Planner, ratio: float) -> int:

@@ -39,6 +39,9 @@ class Content(NamedTuple):
         steps = sum(len(each.calls) + (each.answers is not None) for each in messages)
         return cls(latin, len(messages), steps, bytes_)
 
+    def minus(self, other: Content) -> Content:
+        return Content(*(one - each for one, each in zip(self, other, strict=True)))
+
 
 PRIOR: Final = (1.05, 2.0, 4.0, 0.25)
 """Tokens per unit of each variable, before any report: the mean of the 14 models of

@@ -192,6 +192,18 @@ class Plan:
         return map(self.history.messages.__getitem__, self.sent_indices)
 
     @property
+    def sent_messages(self) -> list[Message]:
+        """The messages in the form in which they are sent, with the notes."""
+        changed, messages = self.changed_messages, self.history.messages
+        sent = [changed.get(index, messages[index]) for index in self.sent_indices]
+        notes = (
+            Message(note.role, words=(note.text,))
+            for note in self.notes
+            if note.role != "paragraph"
+        )
+        return [*sent, *notes]
+
+    @property
     def decisions(self) -> list[Decision]:
         """One decision for each message. Their savings minus the notes equal the plan's."""
         return [self._decide(index) for index in range(self.length)]
