@@ -81,7 +81,7 @@ def test_a_template_that_accepts_everything_has_no_rules() -> None:
     assert verdict.rules.free
 
 
-MANUAL = "Whoever sails this boat reads the manual first and asks the harbour master after. "
+MANUAL = "The crew of this boat reads the manual first and asks the harbour master after. "
 WORDY = (
     "{{ today }}<|begin|>"
     "{% if messages[0].role != 'system' %}<|system|>"
