@@ -86,6 +86,23 @@ def test_names_of_speakers_are_found() -> None:
     assert 30 in fit(messages, "Did Boris make a remark?").plan.sent_indices
 
 
+def test_a_name_that_one_speaker_says_is_that_of_the_other() -> None:
+    calls = [(n, f"Boris, what a long day it was for us, number {n}") for n in range(0, 160, 16)]
+    facts = (42, "I bought a kayak."), (81, "I sold the kayak.")
+    messages = place(*calls, *facts)
+    for index in (42, 81):  # both match, but only the assistant is Boris
+        messages[index]["content"] += " It was old, and the weather was fine that day." * 8
+    plan = fit(messages, "What did Boris do with the kayak?", window=580).plan
+    assert 81 in plan.sent_indices
+    assert 42 not in plan.sent_indices
+
+
+def test_everyday_words_find_related_ones() -> None:
+    messages = place((40, "I left my job at the bank."), (80, "The moon was red over the bay."))
+    sent = {*fit(messages, "What was my career before?").plan.sent_indices}
+    assert sent & {40, 80} == {40}
+
+
 def test_the_outputs_of_a_matching_step_stay_with_their_call() -> None:
     messages = history("u20 " + "c30 r80 " * 20 + "a20 u10")
     messages[8]["content"] = "The port of the server is 4711."
@@ -116,7 +133,10 @@ def test_later_questions_of_a_session_find_identifiers_and_other_scripts_too() -
 
 
 WORDS = st.sampled_from(
-    ["key", "keys", "keyed", "keyring", "blue", "Tür", "a/b.py", "b.py", "getName", "of", "it's"]
+    [
+        *("key", "keys", "keyed", "keyring", "blue", "Tür", "a/b.py", "b.py", "getName", "of"),
+        *("it's", "Ann", "job", "career", "works"),
+    ]
 )
 OTHERS = st.sampled_from(["密码", "码头", "กุญแจ", "x_y", "y", "…"])
 

@@ -15,8 +15,15 @@ from math import log
 from typing import Final
 
 from brim.fitting.search import FEW, LENGTH_WEIGHT, SATURATION, read_texts
-from brim.fitting.terms import Term, find_terms, fold_all
-from brim.messages import Message
+from brim.fitting.terms import (
+    RELATED_SHARE,
+    Term,
+    find_name_terms,
+    find_related_terms,
+    find_terms,
+    fold_all,
+)
+from brim.messages import Message, Role
 
 _FREQUENT: Final = 0.75
 """A term in more than this share of the messages is ignored. Half of them may begin with the name
@@ -24,7 +31,11 @@ of their speaker."""
 _MOST: Final = 1_000
 """The rarest terms count, as far as they are found together in at most this number of messages:
 otherwise a query would cost the more, the longer the history is."""
-NEIGHBOUR_SHARES: Final = ((-1, 0.3), (1, 0.5), (2, 0.3))
+_FEWEST_CALLS, _MOST_CALLS, _CALLER_SHARE = 3, 0.25, 0.8
+"""A name is that of the other speaker if it is in at least so many messages, in at most so large a
+share of all, and if so large a share of these has one role: people say each other's names, not
+their own. One that is found more often is a label at the beginning of its speaker's messages."""
+NEIGHBOUR_SHARES: Final = ((-1, 0.3), (1, 0.5), (2, 0.3), (3, 0.15))
 """The shares of a unit's score that the units around it get: those after it often answer it."""
 
 
@@ -33,6 +44,7 @@ class MessageSearch:
 
     def __init__(self) -> None:
         self._folded: list[str] = []
+        self._roles: list[Role] = []
         self._lengths = [0]
         """Running totals of the characters."""
         self._owners: defaultdict[str, list[int]] = defaultdict(list)
@@ -43,6 +55,7 @@ class MessageSearch:
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Add the messages that were not added before."""
+        self._roles += [message.role for message in messages[len(self._folded) :]]
         new = [*fold_all(map(_read, messages[len(self._folded) :]))]
         self._folded += new
         self._lengths[-1:] = accumulate(map(len, new), initial=self._lengths[-1])
@@ -64,14 +77,30 @@ class MessageSearch:
         """Return the scores of the messages before `stop` that contain a term."""
         most = min(_MOST, max(FEW, int(stop * _FREQUENT)))
         weights: dict[int, float] = defaultdict(float)
+        terms, names = find_terms(query), find_name_terms(query)
+        shares = [(term, 1.0) for term in terms]
+        shares += [(term, RELATED_SHARE) for term in find_related_terms(terms)]
+        speakers: set[Role] = set()
+        matches = list[tuple[Collection[int], float]]()
+        for term, share in shares:
+            found = self._find(term, stop, most)
+            speaker = self._find_speaker(found, stop) if term in names else None
+            if speaker:
+                speakers.add(speaker)
+            else:
+                matches.append((found, share))
         room = _MOST
-        for found in sorted((self._find(term, stop, most) for term in find_terms(query)), key=len):
+        for found, share in sorted(matches, key=lambda match: len(match[0])):
             room -= len(found)
             if len(found) > most or room < 0:
                 break
-            weight = log(1 + (stop - len(found) + 0.5) / (len(found) + 0.5))
+            weight = share * _compute_weight(len(found), stop)
             for index in found:
                 weights[index] += weight
+        for speaker in speakers:
+            for index in weights:
+                if self._roles[index] == speaker:
+                    weights[index] += _HALF_WEIGHT
         average = max(1, self._lengths[stop]) / max(1, stop)
         shortest = 1 + SATURATION * (1 - LENGTH_WEIGHT)
         slope = SATURATION * LENGTH_WEIGHT / average
@@ -79,6 +108,15 @@ class MessageSearch:
             index: weight / (shortest + slope * len(self._folded[index]))
             for index, weight in weights.items()
         }
+
+    def _find_speaker(self, found: Collection[int], stop: int) -> Role | None:
+        """Return the role of the speaker whose name these messages contain, if it is clear."""
+        if not _FEWEST_CALLS <= len(found) <= _MOST_CALLS * stop:
+            return None
+        users = sum(self._roles[index] == "user" for index in found)
+        if users >= _CALLER_SHARE * len(found):
+            return "assistant"
+        return "user" if users <= (1 - _CALLER_SHARE) * len(found) else None
 
     def _find(self, term: Term, stop: int, most: int) -> Collection[int]:
         """Return the messages before `stop` that contain a term, or more than `most`."""
@@ -113,6 +151,14 @@ class MessageSearch:
             for word in {*self._folded[index].split()}:
                 owners[word].append(index)
         self._indexed = max(self._indexed, stop)
+
+
+def _compute_weight(found: int, total: int) -> float:
+    """Return the weight of a term that is found in this many of all messages."""
+    return log(1 + (total - found + 0.5) / (found + 0.5))
+
+
+_HALF_WEIGHT: Final = _compute_weight(1, 2)
 
 
 def _read(message: Message) -> str:

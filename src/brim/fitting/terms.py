@@ -7,8 +7,8 @@ ignored. In scripts that do not separate words, the terms are sequences of two o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from itertools import chain
 from string import punctuation
 from typing import Final, NamedTuple
@@ -83,6 +83,28 @@ _IRREGULAR: Final = {
 """The other forms of English words that do not share a stem."""
 
 
+RELATED_SHARE: Final = 0.5
+"""The share of a term's weight that a related one has."""
+_RELATED: Final = (
+    *("job work career profession occupation employer", "study course class degree student"),
+    *("school college university education", "kid child son daughter", "mom mum mother"),
+    *("dad father", "grandma grandmother", "grandpa grandfather", "brother sister sibling"),
+    *("partner boyfriend girlfriend husband wife", "wedding marry marriage married"),
+    *("friend buddy", "car vehicle", "trip travel vacation holiday journey visit"),
+    *("buy purchase shopping", "money cost price pay", "gift present", "movie film"),
+    *("picture photo painting image drawing", "book novel read", "music song band concert"),
+    *("instrument guitar piano violin drum", "game play", "sport exercise fitness workout"),
+    *("race marathon run", "hobby interest activity", "hike camping outdoor nature"),
+    *("home house apartment flat", "city town", "begin start", "quit leave", "move relocate"),
+    *("meal food dish cook dinner recipe", "pet dog cat puppy kitten", "color colour"),
+    *("favorite favourite", "doctor hospital clinic", "surgery operation", "sick ill illness"),
+    *("injury hurt accident", "talk presentation speech", "article paper", "win award prize"),
+    *("plan goal", "help support", "fear afraid scared", "happy glad excited", "like love enjoy"),
+    *("repair fix", "religion faith church", "volunteer charity"),
+)
+"""Everyday words of which a question often has one and its answer another."""
+
+
 # Folding
 
 
@@ -155,6 +177,30 @@ def find_terms(query: str) -> list[Term]:
     found = chain(map(_find_grams, runs), map(_read_name, text.split()))
     terms = dict.fromkeys(term for term in chain.from_iterable(found) if len(term.text) <= _LONGEST)
     return sorted(terms, key=lambda term: -len(term.text))[:_MAX_TERMS]
+
+
+def find_related_terms(terms: Collection[Term]) -> Sequence[Term]:
+    """Return the terms that mean about the same as one of these, without these."""
+    related = _map_related()
+    found = dict.fromkeys(chain.from_iterable(related.get(term, ()) for term in terms))
+    return [term for term in found if term not in terms]
+
+
+def find_name_terms(query: str) -> set[Term]:
+    """Return the terms of the words that begin with a capital letter."""
+    words = [word for word in query.split() if word.lstrip(punctuation)[:1].isupper()]
+    return {*chain.from_iterable(map(find_terms, words))}
+
+
+@cache
+def _map_related() -> dict[Term, dict[Term, None]]:
+    related: dict[Term, dict[Term, None]] = {}
+    for group in map(str.split, _RELATED):
+        forms = chain.from_iterable((word, *_IRREGULAR.get(word, ())) for word in group)
+        terms = dict.fromkeys(map(_find_stem, forms))
+        for term in terms:
+            related.setdefault(term, {}).update(terms)
+    return related
 
 
 def _find_grams(run: str) -> Iterator[Term]:
