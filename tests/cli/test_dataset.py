@@ -125,12 +125,47 @@ def test_the_columns_of_a_table_keep_their_types(tmp_path: Path) -> None:
     assert fitted.column("brim_error").null_count == 0
 
 
-def test_rows_that_a_table_cannot_store_are_an_error(tmp_path: Path) -> None:
-    rows = [*ROWS * 11, {"id": "text", "messages": CHAT}]
-    given = write(tmp_path / "rows.jsonl", rows)
+def test_a_table_has_all_fields_of_its_rows(tmp_path: Path) -> None:
+    named = [{"role": "user", "content": "hi", "name": "Bob"}]
+    rows = [*ROWS[:5], *[{"id": i, "messages": CHAT} for i in range(300)]]
+    rows[1] = ROWS[1] | {"score": 0.5}
+    rows += [{"id": -1, "messages": named, "score": 1, "late": {"a": 1}}]
+    given, out = write(tmp_path / "rows.jsonl", rows), tmp_path / "out.parquet"
+    result = brim_command("fit", given, *WINDOW, "-j", 1, "-o", out)
+    assert result.exit_code == 0, result.output
+    fitted = read(out)
+    assert [row["id"] for row in fitted] == [row["id"] for row in rows]
+    assert [row["score"] for row in fitted[:3]] == [None, 0.5, None]
+    assert (fitted[-1]["messages"], fitted[-1]["score"]) == (named, 1)
+    assert fitted[-1]["late"] == {"a": 1}
+    assert fitted[0]["messages"][0]["name"] is None
+
+
+def test_files_with_other_fields_are_joined_in_one_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brim.batch.outputs.SEGMENT_BYTES", 1)
+    folder, out = tmp_path / "in", tmp_path / "out.parquet"
+    folder.mkdir()
+    for name, row in (("a", {"none": None}), ("b", {"source": "x"}), ("c", {"source": None})):
+        write(folder / f"{name}.parquet", [{"id": name, "messages": CHAT} | row])
+    result = brim_command("fit", folder, *WINDOW, "-j", 1, "-o", out)
+    assert result.exit_code == 0, result.output
+    assert [row["id"] for row in read(out)] == ["a", "b", "c"]
+    assert [row["source"] for row in read(out)] == [None, "x", None]
+    assert parquet.read_schema(out).field("none").type == pyarrow.string()
+    write(folder / "d.parquet", [{"id": 4, "messages": CHAT}])
+    result = brim_command("fit", folder, *WINDOW, "-j", 1, "-o", out)
+    assert result.exit_code == 2
+    assert "out.parquet: the rows cannot be stored together" in result.stderr
+
+
+@pytest.mark.parametrize("row", [{"id": "text"}, {"id": 1, "meta": {}}])
+def test_rows_that_a_table_cannot_store_are_an_error(row: Any, tmp_path: Path) -> None:
+    given = write(tmp_path / "rows.jsonl", [*ROWS * 11, {**row, "messages": CHAT}])
     result = brim_command("fit", given, *WINDOW, "-j", 1, "-o", tmp_path / "out.parquet")
     assert result.exit_code == 2
-    assert "write JSONL" in result.stderr
+    assert "rite JSONL" in result.stderr
     assert not (tmp_path / "out.parquet").exists()
 
 

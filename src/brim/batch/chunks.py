@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from brim.batch.byte_streams import decode_text, dump_json, parse_json, require
@@ -47,8 +48,6 @@ class Chunk:
     kind: FileKind
     is_first: bool
     """Whether it is the first one of its output."""
-    schema: bytes | None = None
-    """The Arrow schema of the output, if the rows are JSON and the output is a table."""
 
 
 @dataclass(slots=True)
@@ -92,15 +91,16 @@ def _process_lines(chunk: Chunk, job: Job, record: Callable[[RowResult], None]) 
         is_error = isinstance(row, InputError)
         result = stage.reject(row) if is_error else stage.process_row(row, chunk.shape)
         record(result)
+        finished = _finish_row(result, job)
         if chunk.kind.is_table:
-            rows.append(_to_mapping(stage.add_columns(result)))
+            rows.append(_to_mapping(finished))
         else:
-            lines.append(_dump_row(_finish_row(result, job)))
-    return pack_table(_build_table(rows, chunk)) if chunk.kind.is_table else b"".join(lines)
+            lines.append(_dump_row(finished))
+    return pack_table(_build_table(rows, chunk, job)) if chunk.kind.is_table else b"".join(lines)
 
 
 def _finish_row(result: RowResult, job: Job) -> Row:
-    """Return the row of a text file."""
+    """Return the row of a file that is not a table."""
     if job.has_columns:
         return job.stage.add_columns(result)
     if result.error is None:
@@ -172,39 +172,23 @@ def _dump_plan(result: RowResult) -> bytes:
 # Tables from JSON rows
 
 
-def infer_schema(rows: Sequence[Row], job: Job) -> bytes:
-    """Return the schema of the output for rows like these."""
+def _build_table(rows: Sequence[Mapping[str, Any]], chunk: Chunk, job: Job) -> pyarrow.Table:
+    """Return a table with all fields of the rows, those of the stage last."""
     pyarrow = require("pyarrow", "arrow")
-    found = pyarrow.Table.from_pylist(list(map(_to_mapping, rows))).schema
-    fields = [
-        field.with_type(pyarrow.string()) if pyarrow.types.is_null(field.type) else field
-        for field in found
-    ]
-    names = job.stage.columns if job.has_columns else ()
-    fields = [field for field in fields if field.name not in (*names, ERROR)]
-    fields += [pyarrow.field(name, pyarrow.int64()) for name in names]
-    schema = pyarrow.schema([*fields, pyarrow.field(ERROR, pyarrow.string())])
-    data: bytes = schema.serialize().to_pybytes()
-    return data
-
-
-def _build_table(rows: list[Mapping[str, Any]], chunk: Chunk) -> pyarrow.Table:
-    import pyarrow
-
-    assert chunk.schema is not None
-    schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(chunk.schema))
-    try:
-        found = pyarrow.Table.from_pylist(rows).schema
-        joined = pyarrow.unify_schemas([schema, found], promote_options="permissive")
-        if joined == schema:
-            return pyarrow.Table.from_pylist(rows, schema)
-        reason = "fields or types differ from those of the first rows"
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
-        reason = str(error)
-    raise InputError(
-        f"{chunk.place} {chunk.piece.numbers[0]} and the following: {reason}. "
-        f"A {chunk.kind.format} file cannot store such rows; write JSONL."
-    )
+    own = dict.fromkeys(job.stage.columns if job.has_columns else (), pyarrow.int64())
+    own[ERROR] = pyarrow.string()
+    names = dict.fromkeys(chain.from_iterable(rows))
+    arrays = {}
+    for name in (*(name for name in names if name not in own), *own):
+        values = [row.get(name) for row in rows]
+        try:
+            arrays[name] = pyarrow.array(values, own.get(name))
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+            raise InputError(
+                f"{chunk.place} {chunk.piece.numbers[0]} and the following: {name}: {error}. "
+                f"A {chunk.kind.format} file cannot store such rows; write JSONL."
+            ) from None
+    return pyarrow.table(arrays)
 
 
 def read_rows(piece: Piece, place: str) -> list[Row]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import gzip
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -133,7 +134,10 @@ class TextOutput:
 
 
 class TableOutput:
-    """Collects Arrow data in segments of a folder, and joins them in a Parquet or Arrow file."""
+    """Collects Arrow data in segments of a folder, and joins them in a Parquet or Arrow file.
+
+    The file has all fields that any table has.
+    """
 
     def __init__(self, name: str, kind: FileKind, position: int | None = None) -> None:
         """Continue after a number of segments; None starts from scratch."""
@@ -146,11 +150,16 @@ class TableOutput:
         self._folder.mkdir(parents=True, exist_ok=True)
         if not all(path.exists() for path in self._segments(self.position)):
             raise InputError(f"Segments of {name} are missing. Run without --resume.")
+        self._schema: pyarrow.Schema | None = None
+        """The fields of all tables with rows."""
+        for path in self._segments(self.position):
+            self._add_fields(unpack_table(path.read_bytes()))
         self._tables: list[pyarrow.Table] = []
         self._bytes = 0
 
     def write(self, data: bytes) -> bool:
         table = unpack_table(data)
+        self._add_fields(table)
         self._tables.append(table)
         self._bytes += table.nbytes
         if self._bytes < SEGMENT_BYTES:
@@ -158,13 +167,32 @@ class TableOutput:
         self._write_segment()
         return True
 
-    def _write_segment(self) -> None:
-        from pyarrow import concat_tables
+    def _add_fields(self, table: pyarrow.Table) -> None:
+        """Add those of a table; raise `InputError` if they have other types."""
+        if not table.num_rows or table.schema == self._schema:
+            return
+        with self._name_types():
+            self._schema = _join_schemas(self._schema, table.schema)
 
+    @contextmanager
+    def _name_types(self) -> Iterator[None]:
+        """Raise `InputError` in place of pyarrow's errors."""
+        from pyarrow import ArrowException
+
+        try:
+            yield
+        except ArrowException as error:
+            text = str(error).rstrip(".")
+            raise InputError(
+                f"{self._name}: the rows cannot be stored together: {text}. Write JSONL."
+            ) from None
+
+    def _write_segment(self) -> None:
         path = self._segments(self.position + 1)[-1]
         part = path.with_suffix(".part")
         filled = [table for table in self._tables if table.num_rows]
-        part.write_bytes(pack_table(concat_tables(filled or self._tables[:1])))
+        with self._name_types():
+            part.write_bytes(pack_table(_concat_tables(filled or self._tables[:1])))
         part.replace(path)
         self.position += 1
         self._tables, self._bytes = [], 0
@@ -180,20 +208,24 @@ class TableOutput:
         if not paths:
             return
         joined = self._folder / "joined"
-        with joined.open("wb") as file:
-            writer = None
-            for path in paths:
-                table = unpack_table(path.read_bytes())
-                writer = writer or self._create_writer(file, table.schema)
-                writer.write_table(table, max(1, table.num_rows))
-                del table  # before the next one is read
-            cast("Any", writer).close()
+        with joined.open("wb") as file, self._name_types():
+            self._join(paths, file)
         if is_remote(self._name):
             with open_storage(self._name) as (system, place):
                 system.put_file(str(joined), place)
         else:
             joined.replace(self._name)
         rmtree(self._folder, ignore_errors=True)
+
+    def _join(self, paths: Sequence[Path], file: IO[bytes]) -> None:
+        schema = _type_empty_columns(self._schema or unpack_table(paths[0].read_bytes()).schema)
+        with self._create_writer(file, schema) as writer:
+            for path in paths:
+                table = unpack_table(path.read_bytes())
+                if table.schema != schema:
+                    table = _concat_tables([schema.empty_table(), table])
+                writer.write_table(table, max(1, table.num_rows))
+                del table  # before the next one is read
 
     def _create_writer(self, file: IO[bytes], schema: pyarrow.Schema) -> Any:
         from pyarrow import ipc
@@ -206,6 +238,29 @@ class TableOutput:
     def close(self) -> None:
         if is_remote(self._name):
             rmtree(self._folder, ignore_errors=True)
+
+
+def _join_schemas(one: pyarrow.Schema | None, other: pyarrow.Schema) -> pyarrow.Schema:
+    """Return a schema with the fields of two, of types that can store both."""
+    from pyarrow import unify_schemas
+
+    return other if one is None else unify_schemas([one, other], promote_options="permissive")
+
+
+def _concat_tables(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
+    from pyarrow import concat_tables
+
+    return concat_tables(tables, promote_options="permissive")
+
+
+def _type_empty_columns(schema: pyarrow.Schema) -> pyarrow.Schema:
+    """Return a schema in which columns without any value are text: few readers know nulls."""
+    from pyarrow import string, types
+
+    for place, field in enumerate(schema):
+        if types.is_null(field.type):
+            schema = schema.set(place, field.with_type(string()))
+    return schema
 
 
 def _locate_segments(name: str) -> Path:

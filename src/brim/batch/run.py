@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from brim.batch.checkpoint import Checkpoint, extend_digest, load_checkpoint
-from brim.batch.chunks import Chunk, ChunkResult, Job, infer_schema, read_rows
+from brim.batch.chunks import Chunk, ChunkResult, Job, read_rows
 from brim.batch.input_files import FileKind, Format, Source, find_files, find_kind, is_remote
 from brim.batch.outputs import Output, open_output
 from brim.batch.shapes import MESSAGES, Row, Shape, detect_shape
@@ -126,7 +126,6 @@ class Run:
         self._sizes = sizes or {}
         self._targets = list(dict.fromkeys(task.target for task in tasks))
         self._sent: deque[_Sent] = deque()
-        self._schemas: dict[int, bytes] = {}
         self._checkpoint = Checkpoint({})
         self._path: Path | None = None
         self._output: Output | None = None
@@ -155,7 +154,7 @@ class Run:
         for task in self._tasks:
             target = self._targets.index(task.target)
             source = self._open_source(task.name)
-            for chunk in self._read_source(source, task, target):
+            for chunk in self._read_source(source, task):
                 if self._path is not None:
                     digest = extend_digest(digest, chunk.piece)
                 pieces += 1
@@ -173,25 +172,19 @@ class Run:
                 "The input has changed since the output was written. Run without --resume."
             )
 
-    def _read_source(self, source: Source, task: Task, target: int) -> Iterator[Chunk]:
+    def _read_source(self, source: Source, task: Task) -> Iterator[Chunk]:
         place = f"{source.name}: {source.unit}"
         kind = task.kind or FileKind(source.format, _find_compression(task.target))
         shape: Shape | None = self.job.stage.shape
         rows = self._shard.has if self._shard.total > 1 else None
         for piece in source.pieces(rows):
-            needs_schema = kind.is_table and target not in self._schemas
-            needs_schema = needs_schema and isinstance(piece.data, list)
             if not piece.numbers:  # it only creates the output
-                schema = infer_schema([], self.job) if kind.is_table else None
-                yield Chunk(piece, place, MESSAGES, kind, False, schema)
+                yield Chunk(piece, place, MESSAGES, kind, False)
                 continue
-            if shape is None or needs_schema:
-                first = read_rows(piece, place)
-                shape = shape or self._detect_shape(first, source.name)
-                if needs_schema:
-                    self._schemas[target] = infer_schema(first, self.job)
+            if shape is None:
+                shape = self._detect_shape(read_rows(piece, place), source.name)
             self.shapes[str(shape)] = None
-            yield Chunk(piece, place, shape, kind, False, self._schemas.get(target))
+            yield Chunk(piece, place, shape, kind, False)
 
     def _detect_shape(self, rows: Sequence[Row], name: str) -> Shape:
         try:
