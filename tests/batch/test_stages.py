@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 import brim
 from brim.batch import Counter, Fitter
+from brim.batch.chunks import Job
+from brim.batch.workers import process_chunks
 from tests.support.chats import CHAT, TOO_MUCH, make_chat
 
 WINDOW: Any = {"model": "gpt-4o", "window": 400}
@@ -152,3 +155,11 @@ def test_a_result_does_not_depend_on_the_batch(numbers: list[int], split: int) -
     rows = [ROWS[number] for number in numbers]
     fitter = Fitter(shape="messages", **WINDOW)
     assert fitter(rows[:split]) + fitter(rows[split:]) == [EXPECTED[number] for number in numbers]
+
+
+def test_the_garbage_collector_stays_as_the_caller_left_it() -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    assert list(process_chunks([], Job(Fitter(model="gpt-4o", window=400)), 1)) == []
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == frozen
