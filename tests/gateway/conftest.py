@@ -18,7 +18,10 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def shared_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def shared_state(
+    tmp_path_factory: pytest.TempPathFactory,
+    one_authority: None,  # noqa: ARG001
+) -> Iterator[None]:
     """A state folder for the gateways that a module shares."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRIM_STATE", str(tmp_path_factory.mktemp("state")))

@@ -17,7 +17,11 @@ import brim
 from brim.testing import ErrorReply, ScriptedServer, TextReply, ToolCallReply
 from tests.support.pages import run_page
 
-pytestmark = [pytest.mark.anyio, pytest.mark.process]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.process,
+    pytest.mark.usefixtures("one_authority"),
+]
 
 LONG = "the words of a file " * 40
 MODEL = "gpt-4o"
