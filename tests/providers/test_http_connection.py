@@ -142,7 +142,6 @@ def run(request: pytest.FixtureRequest) -> Iterator[Loop]:
     gc.freeze()  # only objects of this test are collected
     yield loop
     gc.collect()  # unclosed resources warn now
-    gc.unfreeze()
     assert loop.errors == []
 
 
@@ -461,14 +460,10 @@ def test_a_server_that_half_closes_during_an_upload_is_disconnected(run: Loop) -
 # Timeouts
 
 
-@pytest.mark.parametrize(
-    ("timeout", "reading", "thinking"),
-    [(0.8, 1.8, 0.0), (2.0, 1.6, 0.7)],
-    ids=["during the upload", "after the upload"],
-)
-def test_a_slow_upload_does_not_time_out(
-    timeout: float, reading: float, thinking: float, run: Loop
-) -> None:
+def test_a_slow_upload_does_not_time_out(run: Loop) -> None:
+    """A busy machine may stop this process for most of the timeout."""
+    timeout, reading, thinking = 2.5, 2.7, 0.4
+
     async def handle(connection: ServerConnection) -> None:
         await connection.read_head()
         for _ in range(20):
@@ -511,21 +506,23 @@ def test_an_informational_response_does_not_prevent_the_timeout(run: Loop) -> No
     run(work())
 
 
-@pytest.mark.parametrize("pause", ["before the body", "within the body"])
-def test_the_timeout_starts_again_after_each_chunk(pause: str, run: Loop) -> None:
+def test_the_timeout_starts_again_after_each_chunk(run: Loop) -> None:
+    """A pause is before the body of one response, and within the body of the other."""
+
     async def handle(connection: ServerConnection) -> None:
         await connection.read_request()
         head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         words = [head, *[b"1\r\na\r\n"] * 4, b"0\r\n\r\n"]
-        if pause == "within the body":
+        if connection.number:
             words[:2] = [head + words[1]]
         for word in words:
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.6)
             await connection.write(word)
 
     async def work() -> None:
-        async with run_server(handle) as server, to(server, timeout=0.5) as transport:
-            assert await send(transport) == (200, b"aaaa")
+        async with run_server(handle) as server, to(server, timeout=2.8) as transport:
+            responses = await asyncio.gather(send(transport), send(transport))
+            assert responses == [(200, b"aaaa")] * 2
 
     run(work())
 
@@ -548,20 +545,20 @@ def test_endless_chunk_framing_times_out(run: Loop) -> None:
     run(work())
 
 
-@pytest.mark.parametrize("case", ["100 Continue", "HEAD", "chunked encoding"])
-def test_an_idle_connection_outlasts_the_read_timeout(case: str, run: Loop) -> None:
-    method, pieces, status, body = KEPT[case]
-
-    handle = respond_with(*pieces)
-
-    async def work() -> int:
-        async with run_server(handle) as server, to(server, timeout=0.5) as transport:
+def test_an_idle_connection_outlasts_the_read_timeout(run: Loop) -> None:
+    async def work(case: str) -> int:
+        method, pieces, status, body = KEPT[case]
+        handle = respond_with(*pieces)
+        async with run_server(handle) as server, to(server, timeout=2.2) as transport:
             assert await send(transport, None, method) == (status, body)
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(2.3)
             assert await send(transport, None, method) == (status, body)
             return server.connections
 
-    assert run(work()) == 1
+    async def work_with_all() -> list[int]:
+        return await asyncio.gather(*map(work, ("100 Continue", "HEAD", "chunked encoding")))
+
+    assert run(work_with_all()) == [1, 1, 1]
 
 
 def test_a_tls_handshake_that_stalls_times_out(
@@ -804,7 +801,7 @@ def test_an_invalid_response_closes_the_connection(answer: bytes, run: Loop) -> 
             await connection.until_closed()
 
     async def work() -> None:
-        async with run_server(handle) as server, to(server, timeout=1) as transport:
+        async with run_server(handle) as server, to(server) as transport:
             for number in range(2):
                 with pytest.raises(ConnectionFailedError, match="broke before the response"):
                     await send(transport)

@@ -138,14 +138,15 @@ def test_a_template_replaces_that_of_the_model(llama: LocalServer, llama_with: L
     assert answer(llama_with(template=FOUR_TIMES), count, words)["input_tokens"] > 3 * own
 
 
-def test_it_stops_immediately_during_a_response(short_weights: Path) -> None:
+def test_it_ends_by_itself_during_a_response(
+    short_weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("brim.providers.local.llama_server.GRACE", 600)  # the test would time out
     with LocalServer.start(short_weights, window=2048, threads=1) as server:
         body = {**HELLO, "stream": True, "max_tokens": 1500, "ignore_eos": True}
         with open_response(server, "/v1/chat/completions", body) as response:
             assert response.readline().startswith(b"data:")
-            start = time.monotonic()
             server.close()
-            assert time.monotonic() - start < 1
     assert not server.alive
     assert not runs(server.pid)
     server.close()
@@ -182,7 +183,7 @@ def test_it_can_be_started_from_async_code(short_weights: Path) -> None:
     [
         "time.sleep(60)",
         # a fork of the parent holds the child's input open
-        "import os; fork = os.fork(); time.sleep(60 if fork else 5)",
+        "import os; fork = os.fork(); time.sleep(60 if fork else 30)",
     ],
 )
 def test_the_child_exits_when_its_parent_is_killed(then: str, short_weights: Path) -> None:
@@ -193,7 +194,7 @@ def test_the_child_exits_when_its_parent_is_killed(then: str, short_weights: Pat
         assert runs(pid)
         assert os.getsid(pid) == pid  # Ctrl-C goes to the parent's session
         parent.kill()
-        assert gone_within(2, pid)
+        assert gone_within(20, pid)
 
 
 @pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "1 / 0"])

@@ -114,13 +114,13 @@ def test_the_longest_registered_name_wins_in_any_order() -> None:
 
 
 def test_a_registered_tokenizer_is_the_models_own() -> None:
-    before = counter_for("mine-7b")
-    register("mine", Words("mine-words"))
-    after = counter_for("mine-7b")
+    before = counter_for("exampleown-7b")
+    register("exampleown", Words("own-words"))
+    after = counter_for("exampleown-7b")
     assert before.uncertainty == 0.25
     assert after.uncertainty == 0
     assert after.text("one two three") == 3
-    assert tokenizer("mine").count("one two") == 2
+    assert tokenizer("exampleown").count("one two") == 2
 
 
 def test_registering_a_name_again_replaces_the_tokenizer() -> None:

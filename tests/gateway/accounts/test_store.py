@@ -354,11 +354,11 @@ async def test_only_running_leases_are_renewed(
     store: AccountStore,
 ) -> None:
     await store.reserve(make_reservation("runs", 1, TEN), LONG)
-    await store.mark_sent("runs", 0.5)
     await store.reserve(make_reservation("over", 1, TEN), OVER)
+    await store.mark_sent("runs", 2.0)
     await store.renew(["runs", "over", "never"], LONG)
     await store.renew([], LONG)
-    await asyncio.sleep(0.6)  # the first lease of "runs" expires
+    await asyncio.sleep(2.1)  # the first lease of "runs" expires
     await store.sweep()
     assert {id: row.state for id, row in (await read_rows(store)).items()} == {"over": "refunded"}
     assert await read_counter(store) == (0, 1)
