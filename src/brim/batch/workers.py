@@ -116,7 +116,7 @@ def _work(parent: Worker, job: Job) -> None:
 
 
 @contextmanager
-def collect_between() -> Iterator[Callable[[], None]]:
+def collect_between() -> Iterator[Callable[[], object]]:
     """Collect garbage only between chunks; yield the function that does.
 
     The rows of a chunk live as long as the chunk, and vocabularies for ever, so collecting in
