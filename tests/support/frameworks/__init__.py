@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import process_time
 from typing import Any, NamedTuple, Protocol
 
 import pytest
@@ -44,8 +45,13 @@ class LoopModule(Protocol):
     def run_loop(self, fit: AdapterSettings | None = None) -> Outcome: ...
 
 
+CALL_TIMES: list[float] = []
+"""The CPU time of the process at each call of the tool: the benchmark reads and clears it."""
+
+
 def read_file(number: int) -> str:
     """Return the content of a file."""
+    CALL_TIMES.append(process_time())
     return f"file {number}: " + "the words of the file are many " * 52
 
 
