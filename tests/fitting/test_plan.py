@@ -64,6 +64,12 @@ def test_an_empty_reply_of_a_session_is_skipped_and_keeps_the_indices_of_the_his
     assert all(session.history[each.index]["content"] != "last" for each in plan.dropped)
 
 
+def test_a_plan_is_one_line_in_a_terminal() -> None:
+    plan = brim.fit(history("s5 u30 " + "c20 r300 " * 30), model=MODEL, window=1_500).plan
+    assert repr(plan) == f"Plan({plan})"
+    assert len(repr(plan)) < 100
+
+
 def test_a_plan_is_a_picture_in_a_notebook_and_in_rich() -> None:
     messages = history("s5 u30 " + "c20 r300 " * 30)
     plan = brim.fit(messages, model=MODEL, window=1_500, reply=100).plan

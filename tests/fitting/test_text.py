@@ -58,6 +58,9 @@ def test_invalid_arguments_raise_an_input_error() -> None:
     for function in (brim.encode, partial(brim.truncate, tokens=1)):
         with pytest.raises(brim.InputError, match="not a string"):
             function(5)  # type: ignore[arg-type]
+    for find in (brim.window, brim.price):
+        with pytest.raises(brim.InputError, match="model name"):
+            find(None)  # type: ignore[arg-type]
     for tokens in ("text", [10**9], [-1], [2**70], 5):
         with pytest.raises(brim.InputError, match="not tokens"):
             brim.decode(tokens)  # type: ignore[arg-type]

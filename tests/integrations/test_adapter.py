@@ -3,6 +3,7 @@
 import copy
 import pickle
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -88,6 +89,35 @@ def test_a_part_that_was_changed_in_place_is_converted_again() -> None:
     part["text"] = "Two. " * 50
     fitter.fit([message])
     assert plans[1].tokens > plans[0].tokens + 90
+
+
+def test_a_part_in_a_tuple_that_was_changed_in_place_is_converted_again() -> None:
+    plans: list[brim.Plan] = []
+    fitter: ConvertingFitter[dict[str, Any]] = ConvertingFitter(
+        {"window": 300, "reply": 50, "on_plan": plans.append},
+        lambda message: {"role": message["role"], "content": message["parts"][0]["text"]},
+        dict,
+        lambda message, body: {**message, "parts": ({"text": body["content"]},)},
+    )
+    part = {"text": "One."}
+    message = {"role": "user", "parts": (part,)}
+    for text in ("One.", "One.", "Two. " * 50):
+        part["text"] = text
+        fitter.fit([message])
+    assert plans[1] == plans[0]
+    assert plans[2].tokens > plans[0].tokens + 90
+
+
+def test_a_body_that_is_not_plain_json_is_fitted() -> None:
+    turns = [Turn("user", ["One. " * 40]) for _ in range(8)]
+    given: Any = {"window": 300, "reply": 50}
+    fitter = ConvertingFitter(given, lambda turn: MappingProxyType(read(turn)), create, change)  # type: ignore[arg-type, return-value]
+    assert fitter.fit(turns) == make_fitter().fit(turns)
+
+
+def test_an_unknown_option_is_rejected() -> None:
+    with pytest.raises(brim.InputError, match=r"Unknown option: windw. Use one of window, reply"):
+        make_fitter(windw=8_192)
 
 
 def test_a_message_that_no_longer_exists_is_not_confused_with_a_new_one() -> None:

@@ -396,6 +396,11 @@ def test_other_objects_are_rejected_with_advice(client: object) -> None:
         brim.wrap(client)
 
 
+def test_an_unknown_option_is_rejected(connect: Connect) -> None:
+    with pytest.raises(brim.InputError, match="Unknown option: windw"):
+        connect(windw=8_192)
+
+
 def test_the_page_of_the_documentation_runs(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ MESSAGES = [{"role": "user", "content": "hello"}]
 
 NESTED: dict[str, object] = {}
 NESTED["type"] = NESTED
+CYCLE: list[object] = [*MESSAGES]
+CYCLE.append(CYCLE)
 
 
 def test_all_public_names_are_exported() -> None:
@@ -177,6 +179,7 @@ def test_an_object_of_a_client_library_raises_an_error_with_advice() -> None:
         lambda: brim.fit(MESSAGES, window=100, tools=b"x"),
         lambda: brim.fit(MESSAGES, window=100, tools=[len]),
         lambda: brim.fit({"messages": MESSAGES, "max_tokens": "many"}, window=100),
+        lambda: brim.fit(CYCLE, window=100),
         lambda: brim.fit({"conversation": MESSAGES}, window=100),
         lambda: brim.Client("http://127.0.0.1").send(MESSAGES),  # type: ignore[arg-type]
         lambda: brim.Session("gpt-4o").user([{"type": "text", "text": ""}]),
@@ -194,6 +197,11 @@ def test_an_object_of_a_client_library_raises_an_error_with_advice() -> None:
 def test_an_argument_of_a_wrong_type_raises_an_input_error(call: Callable[[], object]) -> None:
     with pytest.raises(brim.InputError):
         call()
+
+
+def test_an_output_limit_that_is_no_number_is_named() -> None:
+    with pytest.raises(brim.InputError, match="`max_tokens` is not a number: True"):
+        brim.fit({"messages": MESSAGES, "max_tokens": True}, window=100)
 
 
 def test_an_unknown_role_is_a_warning_in_the_plan() -> None:

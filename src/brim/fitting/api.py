@@ -207,6 +207,7 @@ class ConversationFitter:
 
     def __init__(self, options: FitOptions, prefix_cache: PrefixCache | None = None) -> None:
         """Without a cache, no conversation is expected to continue another one."""
+        check_options(options, FitOptions.__annotations__)
         self._options: Mapping[str, Any] = options
         self._pins = _check_pins(options.get("pins", ()))
         self._prefix_cache = prefix_cache
@@ -343,3 +344,9 @@ def _check_pins(pins: Iterable[int]) -> frozenset[int]:
     if not all(isinstance(number, int) for number in numbers):
         raise InputError(f"pins are not message indices: {pins!r}. Use a list of integers.")
     return frozenset(numbers)
+def check_options(options: Mapping[str, object], known: Iterable[str]) -> None:
+    """Raise `InputError` for an option that is not known."""
+    if unknown := sorted({*options}.difference(known)):
+        raise InputError(f"Unknown option: {unknown[0]}. Use one of {', '.join(known)}.")
+
+

@@ -96,7 +96,7 @@ class TextCount(int):
         return TextCount, (int(self), self.margin)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """What is sent of a history, and why the rest is not. All indices are history indices."""
 
@@ -257,6 +257,9 @@ class Plan:
         over = "" if self.fits else " (does not fit)"
         size = f"{about}{self.size:,} of {self.limit:,} tokens{over}"
         return f"{size}; {outcomes or 'nothing trimmed'}"
+
+    def __repr__(self) -> str:
+        return f"Plan({self})"
 
     def _segments(self) -> list[Segment]:
         """Return the history by outcome, in order."""

@@ -85,18 +85,18 @@ def _cut(text: str, length: int, keep: Keep) -> str:
 
 def window(model: str) -> int | None:
     """Return the context window of a model in tokens; None if it is unknown."""
-    known = catalog.model(model)
+    known = catalog.model(_check_text(model, "model name"))
     return None if known is None else known.context
 
 
 def price(model: str, *, tokens: int = 0) -> Price | None:
     """Return the price of a model for a prompt of that many tokens; None if it is unknown."""
-    return pricing.price(model, tokens=tokens)
+    return pricing.price(_check_text(model, "model name"), tokens=tokens)
 
 
-def _check_text(text: str) -> str:
+def _check_text(text: str, name: str = "text") -> str:
     if not isinstance(text, str):
-        raise InputError(f"The text is not a string: {type(text).__name__}.")
+        raise InputError(f"The {name} is not a string: {type(text).__name__}.")
     return text
 
 

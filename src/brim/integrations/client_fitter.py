@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from brim.errors import ContextOverflowError, Overflow
-from brim.fitting.api import MAX_FITTERS, FitSettings, prefix_cache
+from brim.fitting.api import MAX_FITTERS, FitSettings, check_options, prefix_cache
 from brim.fitting.feedback import evaluate_rejection
 from brim.fitting.fitter import BodyFitter
 from brim.fitting.flow import Measurement, plan_request, run_flow
@@ -23,6 +23,7 @@ class ClientFitter:
     """Fits request bodies, and remembers for each model what context-length errors showed."""
 
     def __init__(self, recall_hint: str = "", **settings: Unpack[FitSettings]) -> None:
+        check_options(settings, FitSettings.__annotations__)
         rest: dict[str, Any] = dict(settings)
         names = ("window", "reply", "margin", "tokenizer", "template")
         given = {name: rest.pop(name) for name in names if name in rest}

@@ -20,7 +20,7 @@ from brim.messages import Message
 from brim.wire import anthropic, embeddings, gemini, openai_chat, openai_responses
 from brim.wire.body_parts import filter_mappings, get_mapping
 from brim.wire.body_reader import BodyReader, WrittenBody
-from brim.wire.objects import plain_messages, to_plain, to_plain_input
+from brim.wire.objects import plain_messages, to_plain_input
 
 FormatName = Literal["openai", "anthropic", "responses", "gemini"]
 """The formats of conversations, and of the servers that support them."""
@@ -295,7 +295,8 @@ def check_fields(body: Mapping[str, Any], format: BodyFormat) -> None:
     options = format.options(body)
     for key in format.reply_keys:
         limit = options.get(key)
-        if limit is not None and not isinstance(limit, int | float):
+        is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+        if limit is not None and not is_number:
             raise InputError(f"`{key}` is not a number: {limit!r:.100}. Pass a number of tokens.")
 
 
@@ -395,12 +396,14 @@ def _iter_tool_signs(tools: object) -> Iterator[bool]:
 def _iter_message_signs(messages: Iterable[Any]) -> Iterator[bool]:
     """Return for each message or block that tells the format whether it is Anthropic's."""
     for message in messages:
-        if not isinstance(message, Mapping) and not isinstance(message := to_plain(message), dict):
+        if not isinstance(message, Mapping):
+            message = to_plain_input(message)
+        if not isinstance(message, Mapping):
             continue
         if message.get("role") in _CHAT_ROLES or not _CHAT_FIELDS.isdisjoint(message):
             yield False
         if not isinstance(content := message.get("content"), str):
-            parts = filter_mappings(content) or filter_mappings(to_plain(content))
+            parts = filter_mappings(content) or filter_mappings(to_plain_input(content))
             yield from filter(None, map(_is_anthropic_block, parts))
 
 
