@@ -216,12 +216,17 @@ class ConversationFitter:
     def __reduce__(self) -> tuple[object, ...]:
         return ConversationFitter, (self._options,)
 
-    def fit(self, messages_or_body: Mapping[str, object] | Messages) -> Request:
+    def fit(
+        self,
+        messages_or_body: Mapping[str, object] | Messages,
+        encoded_messages: Sequence[bytes] | None = None,
+    ) -> Request:
+        """Return the request that fits; see `BodyFitter.parse` for encoded messages."""
         given = self._options
         body = _build_body(messages_or_body, given.get("model"), given.get("tools"))
         format = detect_format(body)
         check_fields(body, format)
-        return self._find_fitter(body, format).fit(body, format)
+        return self._find_fitter(body, format).fit(body, format, encoded_messages)
 
     def _find_fitter(self, body: Mapping[str, Any], format: BodyFormat) -> BodyFitter:
         model, least = body.get("model"), min_reply_tokens(body)
@@ -339,14 +344,14 @@ def _find_rules(template: str | None, format: BodyFormat) -> TemplateRules:
     return find_rules(template)
 
 
-def _check_pins(pins: Iterable[int]) -> frozenset[int]:
-    numbers = list(pins) if isinstance(pins, Iterable) else [pins]
-    if not all(isinstance(number, int) for number in numbers):
-        raise InputError(f"pins are not message indices: {pins!r}. Use a list of integers.")
-    return frozenset(numbers)
 def check_options(options: Mapping[str, object], known: Iterable[str]) -> None:
     """Raise `InputError` for an option that is not known."""
     if unknown := sorted({*options}.difference(known)):
         raise InputError(f"Unknown option: {unknown[0]}. Use one of {', '.join(known)}.")
 
 
+def _check_pins(pins: Iterable[int]) -> frozenset[int]:
+    numbers = list(pins) if isinstance(pins, Iterable) else [pins]
+    if not all(isinstance(number, int) for number in numbers):
+        raise InputError(f"pins are not message indices: {pins!r}. Use a list of integers.")
+    return frozenset(numbers)

@@ -298,7 +298,7 @@ class Draft:
             return False
         self.tokens += change.tokens - before
         self.changes[index] = change
-        if any(note.at == index for note in self.notes):
+        if self.notes and any(note.at == index for note in self.notes):
             self._has_new_gaps = True
         return True
 

@@ -70,18 +70,29 @@ class BodyFitter:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def fit(self, body: Mapping[str, Any], format: BodyFormat) -> Request:
+    def fit(
+        self,
+        body: Mapping[str, Any],
+        format: BodyFormat,
+        encoded_messages: Sequence[bytes] | None = None,
+    ) -> Request:
         """Return the request that fits; raise `ContextOverflowError` if none does."""
-        with self.parse(body, format) as parsed:
+        with self.parse(body, format, encoded_messages) as parsed:
             return parsed.build_request(parsed.plan())
 
-    def parse(self, body: Mapping[str, Any], format: BodyFormat) -> ParsedBody:
+    def parse(
+        self,
+        body: Mapping[str, Any],
+        format: BodyFormat,
+        encoded_messages: Sequence[bytes] | None = None,
+    ) -> ParsedBody:
         """Read and count a body, except messages of the same conversation that were before.
 
         Use the result as a context manager, or close it: then the conversation is cached again.
+        `encoded_messages` are those of `encode_values`; None: encode them here.
         """
         given = body
-        if (encoded := self._encode(body, format)) is None:
+        if (encoded := self._encode(body, format, encoded_messages)) is None:
             body = to_plain_body(body, format)
             encoded = self._encode(body, format)
         try:
@@ -134,12 +145,21 @@ class BodyFitter:
         has_system = any(message.role == "system" for message in messages)
         return 0 if has_system else self.counter.default_system
 
-    def _encode(self, body: Mapping[str, Any], format: BodyFormat) -> list[bytes] | None:
+    def _encode(
+        self,
+        body: Mapping[str, Any],
+        format: BodyFormat,
+        encoded_messages: Sequence[bytes] | None = None,
+    ) -> list[bytes] | None:
         """Return the bytes that identify a conversation; None if it is not plain JSON."""
         messages = body.get(format.messages_key)
         if self.prefix_cache is None or not isinstance(messages, list | tuple):
             return None
-        return encode_values((body.get("tools"), body.get(format.system_key), *messages))
+        head = body.get("tools"), body.get(format.system_key)
+        if encoded_messages is None:
+            return encode_values((*head, *messages))
+        encoded = encode_values(head)
+        return encoded and [*encoded, *encoded_messages]
 
     @property
     def summary_room(self) -> int:

@@ -370,11 +370,13 @@ class Request(dict[str, Any]):
         return f"Request({', '.join(self)}; {self.plan})"
 
 
-def compare_chat_messages(plan: Plan) -> Iterator[tuple[int | None, bool]]:
-    """Yield for each chat message of a plan its index in the history, and whether it changed."""
+def compare_chat_messages(plan: Plan) -> list[tuple[int | None, bool]]:
+    """Return for each chat message of a plan its index in the history, and whether it changed."""
     changes, seen = plan.changed_messages, plan.history.messages
-    for index in find_origins(plan):
-        yield index, index is None or index in changes or seen[index].private
+    return [
+        (index, index is None or index in changes or seen[index].private)
+        for index in find_origins(plan)
+    ]
 
 
 def compute_id(messages: Iterable[Message]) -> str:

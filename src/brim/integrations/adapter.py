@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeVar, Unpack
 
 from brim.fitting.api import ConversationFitter, FitSettings, prefix_cache
 from brim.fitting.plan import Plan, Request
+from brim.fitting.prefix_cache import encode_values
 from brim.session.recall import NOTHING_FOUND, RECALL_HINT, RecallAnswerer
 from brim.tokens import counter_for
-from brim.wire.body_parts import copy_json
 
 T = TypeVar("T")
 OnPlan = Callable[[Plan], object]
@@ -75,14 +76,19 @@ class MessageFitter:
         given: Sequence[object] | Mapping[str, object],
         model: object = None,
         tools: Iterable[object] | None = None,
+        encoded: Sequence[bytes] | None = None,
     ) -> Request:
-        """Return the request for messages or a body; `model` is the framework's, if it is text."""
+        """Return the request for messages or a body; `model` is the framework's, if it is text.
+
+        `encoded` are the messages as `encode_values` returns them; None: encode them for each
+        request.
+        """
         body = dict(given) if isinstance(given, Mapping) else {"messages": given}
         if name := self._model or (model if isinstance(model, str) else None):
             body["model"] = name
         if offered := [*(tools or ())]:
             body["tools"] = offered
-        request = self._fitter.fit(body)
+        request = self._fitter.fit(body, encoded)
         if self._recall is not None:
             self._recall.follow(request.plan, name)
         if self._on_plan is not None:
@@ -93,12 +99,14 @@ class MessageFitter:
 class _Converted(Generic[T]):
     """A message or a tool of a framework, and what it is in the chat shape."""
 
-    __slots__ = ("body", "fields", "own", "rewritten")
+    __slots__ = ("body", "encoded", "fields", "own", "rewritten")
 
     def __init__(self, own: T, body: dict[str, Any]) -> None:
         self.own = own
-        self.fields = _copy_fields(own)
+        self.fields = _copy_mutable(_find_fields(own))
         self.body = body
+        self.encoded = encode_values((body,)) or ()
+        """Empty if the body is not plain JSON."""
         self.rewritten: tuple[object, T] = None, own
         """The body that the last request had in place of it, and the message made from that."""
 
@@ -110,9 +118,17 @@ class _Converted(Generic[T]):
         return rewritten[1]
 
 
-def _copy_fields(item: object) -> dict[str, Any]:
-    fields = item if isinstance(item, dict) else getattr(item, "__dict__", {})
-    return {name: copy_json(value) for name, value in fields.items()}
+def _find_fields(item: object) -> dict[str, Any]:
+    return item if isinstance(item, dict) else getattr(item, "__dict__", {})
+
+
+def _copy_mutable(value: Any) -> Any:
+    """Return a copy that stays equal to a value until one of its lists or dicts changes."""
+    if isinstance(value, dict):
+        return {name: _copy_mutable(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return (tuple if isinstance(value, tuple) else list)(map(_copy_mutable, value))
+    return value
 
 
 class _Conversions(Generic[T]):
@@ -130,7 +146,7 @@ class _Conversions(Generic[T]):
 
     def _find(self, item: T) -> _Converted[T]:
         known = self._known.get(id(item))
-        if known is not None and known.own is item and known.fields == _copy_fields(item):
+        if known is not None and known.fields == _find_fields(item):
             return known
         return _Converted(item, self._convert(item))
 
@@ -171,7 +187,9 @@ class ConvertingFitter(Generic[T]):
         """Yield the messages for what is sent, each with the index of the one it comes from."""
         given = self._messages.read(messages)
         offered = [tool.body for tool in self._tools.read(tools or ())]
-        request = self._fitter.fit([each.body for each in given], model, offered)
+        bodies, encoded = [each.body for each in given], [*chain(*(each.encoded for each in given))]
+        is_plain = len(encoded) == len(bodies)
+        request = self._fitter.fit(bodies, model, offered, encoded if is_plain else None)
         for origin, body, changed in request.outgoing:
             if origin is None:
                 yield None, self._create(body)
