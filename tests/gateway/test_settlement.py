@@ -29,6 +29,7 @@ from brim.gateway.accounts.reservations import (
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from brim.models.pricing import Price
 from brim.providers import http_connection
+from brim.providers.connection_pool import ConnectionPool
 from brim.testing import ErrorReply, ScriptedReply, ScriptedServer, TextReply
 from tests.support.gateway.accounts import (
     COST,
@@ -344,22 +345,56 @@ def test_a_reached_cap_is_reported_before_any_connection() -> None:
 def test_a_gateway_that_stops_between_reserving_and_sending_is_refunded(
     anna: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the request could be sent immediately, because a connection is open."""
     is_reserved = threading.Event()
 
     async def for_ever(_: SqliteAccountStore, _id: str, _lease: float) -> None:
         is_reserved.set()
         await asyncio.get_running_loop().create_future()
 
+    monkeypatch.setattr(ConnectionPool, "has_idle", False)  # so that it connects in between
+    monkeypatch.setattr(SqliteAccountStore, "mark_sent", for_ever)
+    with gateway_with_upstream() as (gateway, provider), open_request(gateway, anna):
+        assert is_reserved.wait(LONG)
+        asyncio.run(sweep_later())
+        assert only_row().state == "refunded"
+        assert not provider.requests
+
+
+def test_a_request_on_an_open_connection_is_reserved_when_it_is_sent(
+    anna: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One operation of the store does both, so there is nothing to refund in between."""
+    steps: list[tuple[str, bool, int]] = []
+    reserve, mark_sent = SqliteAccountStore.reserve, SqliteAccountStore.mark_sent
+
+    async def reserving(
+        store: SqliteAccountStore, claim: Reservation, lease: float
+    ) -> Rejection | Admission | None:
+        steps.append(("reserve", claim.is_sent, len(provider.requests)))
+        return await reserve(store, claim, lease)
+
+    async def marking(store: SqliteAccountStore, id: str, lease: float) -> bool:
+        steps.append(("mark_sent", True, len(provider.requests)))
+        return await mark_sent(store, id, lease)
+
+    monkeypatch.setattr(SqliteAccountStore, "reserve", reserving)
+    monkeypatch.setattr(SqliteAccountStore, "mark_sent", marking)
     with gateway_with_upstream() as (gateway, provider):
-        say_hi(gateway, anna)
-        wait_until(ledger)
-        monkeypatch.setattr(SqliteAccountStore, "mark_sent", for_ever)
-        with open_request(gateway, anna):
-            assert is_reserved.wait(LONG)
-            asyncio.run(sweep_later())
-            assert sorted(row.state for row in ledger()) == ["refunded", "settled"]
-            assert len(provider.requests) == 1
+        with monkeypatch.context() as patched:
+            patched.setattr(ConnectionPool, "has_idle", False)
+            assert say_hi(gateway, anna).status_code == 200
+        assert say_hi(gateway, anna).status_code == 200
+    assert steps == [("reserve", False, 0), ("mark_sent", True, 0), ("reserve", True, 1)]
+    assert [(row.state, row.charge.micro_dollars) for row in ledger()] == [("settled", COST)] * 2
+
+
+def test_a_cap_reached_on_an_open_connection_sends_nothing() -> None:
+    secret, other = create_secret("anna", dollars(MAX_COST)), create_secret("bob", "1000/day")
+    with gateway_with_upstream() as (gateway, provider):
+        assert [say_hi(gateway, secret).status_code for _ in range(3)] == [200, 429, 429]
+        assert len(provider.requests) == 1
+        assert say_hi(gateway, other).status_code == 200
+    assert [row.charge.micro_dollars for row in ledger()] == [COST, COST]
 
 
 def test_a_disconnect_before_sending_costs_nothing(

@@ -58,6 +58,8 @@ class RequestBilling:
         """The maximum charge of earlier upstreams that got the request and did not report."""
         self._is_reserved = False
         self._is_sent = False
+        self._deferred: tuple[Reservation, Charge] | None = None
+        """The reservation that is made when the request is sent, and its upstream's part."""
 
     def check(self, request: ClientRequest) -> None:
         """Raise `GatewayError` if the maximum cost of a body is unknown and a cap needs it."""
@@ -66,8 +68,13 @@ class RequestBilling:
         if TIER_FIELD in request.body and "dollars" in self._access.capped_units:
             check_tier(request.body)
 
-    async def reserve(self, route: ModelRoute, fitted: FittedRequest) -> None:
-        """Reserve the maximum cost. Raise `GatewayError` if the request must not be sent."""
+    async def reserve(self, route: ModelRoute, fitted: FittedRequest, *, is_next: bool) -> None:
+        """Reserve the maximum cost. Raise `GatewayError` if the request must not be sent.
+
+        If sending it `is_next`, leave it to `mark_sent`, so that one operation does both. While the
+        store is unavailable its answer may be lost, and such a reservation must not count as sent.
+        """
+        is_next = is_next and not self._accounts.is_unavailable
         allowed = self._accounts.allowed_fields if self.is_capped else None
         charge = compute_max_charge(route, fitted, allowed)
         if charge.is_unpriced and "dollars" in self._access.capped_units:
@@ -83,7 +90,22 @@ class RequestBilling:
             charge if self._unknown is NO_CHARGE else self._unknown + charge,
             self._access.caps_for(self.user),
             self.user,
+            is_next,
         )
+        self._deferred = (reservation, charge) if is_next else None
+        if not is_next:
+            await self._reserve(reservation, charge)
+
+    async def mark_sent(self) -> None:
+        """Record that the upstream gets the request now. Raise `GatewayError` if it must not."""
+        if self._deferred is not None:
+            deferred, self._deferred = self._deferred, None
+            await self._reserve(*deferred)
+        if self._is_reserved and not self._is_sent:
+            await self._accounts.mark_sent(self._record.id)
+            self._is_sent = True
+
+    async def _reserve(self, reservation: Reservation, charge: Charge) -> None:
         try:
             # A reservation for an earlier upstream stands even if the store is unavailable now.
             admission = await self._accounts.reserve(reservation)
@@ -93,14 +115,9 @@ class RequestBilling:
         self._current = charge
         if admission is not None:
             self._is_reserved, self.rate_uses = True, admission.uses
-        # The store may not have the reservation, so it cannot be marked as sent.
-        self._is_sent = admission is UNCONFIRMED
-
-    async def mark_sent(self) -> None:
-        """Record that the upstream gets the request now."""
-        if self._is_reserved and not self._is_sent:
-            await self._accounts.mark_sent(self._record.id)
-            self._is_sent = True
+        # The store may not have an unconfirmed reservation, so it cannot be marked as sent.
+        is_marked = reservation.is_sent and admission is not None
+        self._is_sent = is_marked or admission is UNCONFIRMED
 
     def mark_unknown(self) -> None:
         """Count the maximum charge of the current upstream, because its report will not come."""

@@ -128,7 +128,9 @@ class Exchange:
         """
         request = rename_model(request, route)
         out = await self.fit(route, request)
-        await self._reserve(route, out)
+        # A rejected request should not make the gateway connect.
+        is_next = route.upstream.api(self._format).connection.has_idle_connection
+        await self._reserve(route, out, is_next=is_next)
         reply = await self._send_fitted(route, out)
         if reply.is_template_rejection:
             reply = await self._adapt(route, request, reply)
@@ -293,10 +295,12 @@ class Exchange:
             return path, raw
         return f"{path}{'&' if '?' in path else '?'}{self._query}", raw
 
-    async def _reserve(self, route: ModelRoute, out: FittedRequest) -> None:
-        """Reserve the maximum cost of a request, if its key is billed."""
+    async def _reserve(
+        self, route: ModelRoute, out: FittedRequest, *, is_next: bool = False
+    ) -> None:
+        """Reserve the maximum cost of a request if its key is billed; if `is_next`, when sent."""
         if self._billing is not None:
-            await self._billing.reserve(route, out)
+            await self._billing.reserve(route, out, is_next=is_next)
 
     def _abandon(self, sending: SendState) -> None:
         """Give up on a request; an upstream that got it may charge for it all the same."""

@@ -92,6 +92,11 @@ class ConnectionPool:
     def belongs_to_running_loop(self) -> bool:
         return self._loop is asyncio.get_running_loop()
 
+    @property
+    def has_idle(self) -> bool:
+        """Whether a connection is open and unused."""
+        return bool(self._idle)
+
     async def request(
         self, head: bytes, body: bytes | None, state: SendState, *, is_bodiless: bool = False
     ) -> Response:

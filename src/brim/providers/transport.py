@@ -117,6 +117,11 @@ class Transport:
         if pool is not None:
             await pool.close()
 
+    @property
+    def has_idle_connection(self) -> bool:
+        """Whether a request would probably not have to wait for a new connection."""
+        return self._pool is not None and self._pool.has_idle
+
     async def get(self, path: str) -> Any:
         """Return the JSON at a path."""
         return (await self.request_json("GET", path)).body

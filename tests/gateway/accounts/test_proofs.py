@@ -253,10 +253,16 @@ class Steps(RuleBasedStateMachine):
         cost=amounts,
         which=some.sets(some.integers(0, 3)),
         is_over=rarely,
+        is_sent=rarely,
     )
-    def reserve(self, id: str, view: int, cost: int, which: set[int], is_over: bool) -> None:
+    def reserve(
+        self, id: str, view: int, cost: int, which: set[int], is_over: bool, is_sent: bool
+    ) -> None:
         caps = [self.caps[index] for index in sorted(which)]
-        reservation = make_reservation(self.name(id), cost, *caps, tokens=cost * 9, key=self.key)
+        name, tokens = self.name(id), cost * 9
+        reservation = make_reservation(
+            name, cost, *caps, tokens=tokens, key=self.key, is_sent=is_sent
+        )
         found = self.runner.run(self.both[view].reserve(reservation, OVER if is_over else LONG))
         assert found == self.model.reserve(reservation, is_over=is_over)
 

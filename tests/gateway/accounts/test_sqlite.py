@@ -7,19 +7,23 @@ import itertools
 import resource
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from brim.errors import AccountStoreError, AccountStoreUnavailableError, InputError, StoreError
-from brim.gateway.accounts.caps import Cap
+from brim.gateway.accounts.caps import ALL, Cap
 from brim.gateway.accounts.sqlite import write_queue
 from brim.gateway.accounts.sqlite.store import SqliteAccountStore
 from tests.support.accounts.reservations import (
     KEY,
     LONG,
+    OVER,
     OWN,
     SECRET,
     make_reservation,
@@ -31,6 +35,13 @@ from tests.support.accounts.reservations import (
 pytestmark = pytest.mark.anyio
 
 CAP = (OWN, Cap(1_000))
+CAPS = [
+    *((OWN, Cap(15)), (OWN, Cap(70, "tokens", "day")), (ALL, Cap(20, "dollars", "week"))),
+    *((OWN, Cap(5, "requests", "minute")), (ALL, Cap(80, "tokens", "minute"))),
+    (OWN, Cap(4, "requests", "now")),
+]
+CAP_NUMBERS = some.integers(0, len(CAPS) - 1)
+TABLES = ("counters", "rates", "leases", "ledger")
 
 
 @pytest.fixture
@@ -121,6 +132,56 @@ async def test_a_failing_write_does_not_affect_others(store: SqliteAccountStore)
     assert await store.mark_sent("a", LONG)
     assert await store.mark_sent("b", LONG)
     await store.close()
+
+
+async def test_a_failing_item_does_not_affect_the_others_of_its_group(path: Path) -> None:
+    def work(_: sqlite3.Connection, items: Sequence[int]) -> list[int]:
+        return [60 // item for item in items]
+
+    with closing(sqlite3.connect(path.parent.parent / "any", isolation_level=None)) as base:
+        queue = write_queue.WriteQueue(base, AccountStoreError)
+        waiting = [queue.submit_to_group("a", work, item) for item in (1, 0, 2)]
+        waiting += [queue.submit(lambda _: 7), queue.submit_to_group("a", work, 3)]
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(found[1], ZeroDivisionError)
+    assert [found[0], *found[2:]] == [60, 30, 7, 20]
+
+
+@given(
+    some.lists(
+        some.tuples(some.sampled_from("abcdef"), some.integers(0, 9), some.sets(CAP_NUMBERS)),
+        max_size=9,
+    ),
+    some.sampled_from("abcdef"),
+)
+@settings(deadline=None, max_examples=60)
+def test_reservations_that_share_a_transaction_are_made_in_order(
+    requests: list[tuple[str, int, set[int]]], early: str
+) -> None:
+    """Their results and all tables are those of one transaction for each of them."""
+    reservations = [
+        make_reservation(id, cost, *(CAPS[index] for index in sorted(which)), tokens=cost * 3)
+        for id, cost, which in requests
+    ]
+
+    async def run(path: Path, *, together: bool) -> object:
+        store = SqliteAccountStore(path, lambda: 1_800_000_000.5)
+        await store.add_key(KEY, SECRET)
+        await store.reserve(make_reservation(early, 2, *CAPS, is_sent=True), OVER)
+        if together:
+            found = await asyncio.gather(*(store.reserve(each, LONG) for each in reservations))
+        else:
+            found = [await store.reserve(each, LONG) for each in reservations]
+        await store.close()
+        with closing(sqlite3.connect(path)) as base:
+            tables = [
+                base.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in TABLES
+            ]
+        return found, tables
+
+    with TemporaryDirectory() as folder:
+        alone = asyncio.run(run(Path(folder, "alone"), together=False))
+        assert asyncio.run(run(Path(folder, "together"), together=True)) == alone
 
 
 async def test_a_settlement_is_recorded_even_if_its_caller_is_cancelled(

@@ -165,6 +165,25 @@ async def test_an_unknown_key_cannot_reserve(store: AccountStore) -> None:
     assert await store.mark_sent("r", LONG) is False
 
 
+@pytest.mark.parametrize("is_sent", [False, True])
+async def test_a_reservation_can_be_marked_as_sent_from_the_beginning(
+    store: AccountStore, is_sent: bool
+) -> None:
+    await store.reserve(make_reservation("r", 6, TEN, is_sent=is_sent), OVER)
+    await store.sweep()
+    assert (await read_rows(store))["r"].state == ("presumed" if is_sent else "refunded")
+    assert await read_counter(store) == (6 * is_sent, 0)
+
+
+@pytest.mark.parametrize("first", [False, True])
+async def test_a_replaced_reservation_stays_sent(store: AccountStore, first: bool) -> None:
+    for is_sent in (first, not first):
+        reservation = make_reservation("r", 6, TEN, is_sent=is_sent)
+        assert await store.reserve(reservation, LONG if is_sent is first else OVER) is None
+    await store.sweep()
+    assert (await read_rows(store))["r"].state == "presumed"
+
+
 async def test_a_revoked_key_can_still_settle(store: AccountStore) -> None:
     await store.reserve(make_reservation("r", 6, TEN), LONG)
     await store.revoke(KEY.name)

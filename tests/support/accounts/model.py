@@ -50,7 +50,7 @@ class Model:
             if spent + reserved + claim.max_charge.amount(cap.unit) > cap.limit:
                 return CapReached(scope, cap, spent, reserved, None)
         former = self.leases.get(claim.id)
-        is_sent = former is not None and former.is_sent
+        is_sent = claim.is_sent or (former is not None and former.is_sent)
         self.leases[claim.id] = Lease(claim, is_sent)
         self.named |= {counter_name(scope, cap.unit, "total") for scope, cap in claim.caps}
         if is_over:

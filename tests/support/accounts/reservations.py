@@ -41,10 +41,11 @@ def make_reservation(
     model: str = "gpt",
     upstream: str = "main",
     user: str = "",
+    is_sent: bool = False,
 ) -> Reservation:
     worst = make_charge(cost, tokens)
     names = (key.id, key.name, key.project, model, upstream)
-    return Reservation(id, *names, worst, caps, user)
+    return Reservation(id, *names, worst, caps, user, is_sent)
 
 
 def make_settlement(id: str, cost: int, tokens: int = 0) -> Settlement:

@@ -6,9 +6,10 @@
        └─ lease expires: released, the row is *refunded*
 
 A request is marked as sent immediately before it is written to the connection, so one that is not
-written, because its gateway was killed or the store's answer was lost, costs nothing. Every step
-may be repeated, and a late settlement counts once. A request that was sent may have been charged,
-so a second reservation with its id, for a fallback, counts as sent from the beginning.
+written, because its gateway was killed or the store's answer was lost, costs nothing. If a
+connection is open already, one operation reserves and marks. Every step may be repeated, and a late
+settlement counts once. A request that was sent may have been charged, so a second reservation with
+its id, for a fallback, counts as sent from the beginning.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ class Reservation(NamedTuple):
     keys. Either all of them have room, or nothing is reserved."""
     user: str = ""
     """The end user on whose behalf the client sends the request; empty if it names none."""
+    is_sent: bool = False
+    """Whether the request is sent immediately afterwards, so that it is marked as sent too."""
 
     @property
     def names(self) -> tuple[str, str, str, str, str, str]:
@@ -226,7 +229,7 @@ def clean_reservation(reservation: Reservation) -> Reservation:
 
     Raise `InputError` if a cap does not belong to its key, project or to all.
     """
-    id, key, key_name, project, model, upstream, max_charge, caps, user = reservation
+    id, key, key_name, project, model, upstream, max_charge, caps, user, is_sent = reservation
     own = reservation.scopes
     for scope, _ in caps:
         if scope not in own:
@@ -246,6 +249,7 @@ def clean_reservation(reservation: Reservation) -> Reservation:
         charge,
         tuple((clean_text(scope), cap) for scope, cap in caps),
         clean_text(user),
+        is_sent,
     )
 
 

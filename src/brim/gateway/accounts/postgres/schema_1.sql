@@ -441,7 +441,7 @@ CREATE FUNCTION brim.reserve(
     reservation brim.reservation,
     scopes text[], units text[], periods text[], max_amounts bigint[],
     rate_scopes text[], rate_units text[], rate_limits bigint[],
-    lease double precision,
+    lease double precision, is_sent boolean,
     OUT rejection text, OUT cap_number bigint, OUT spent bigint, OUT reserved bigint,
     OUT has_expired boolean, OUT at double precision, OUT used bigint[]
 ) LANGUAGE plpgsql AS $$
@@ -482,7 +482,8 @@ BEGIN
         RETURN;
     END IF;
     -- The first upstream got the request and may charge for it, even if a second one answers.
-    SELECT reservation.*, now, now + brim.seconds(lease), coalesce(old.is_sent, false) INTO fresh;
+    SELECT reservation.*, now, now + brim.seconds(lease), is_sent OR coalesce(old.is_sent, false)
+    INTO fresh;
     counted_scopes := ARRAY(
         SELECT DISTINCT s FROM unnest(rate_scopes, rate_units) AS c (s, unit) WHERE unit <> 'concurrent'
     );

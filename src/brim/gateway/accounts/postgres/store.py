@@ -90,7 +90,7 @@ _ADD_AUDIT_ENTRY: Final = (
 )
 _RESERVATION: Final = "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)::brim.reservation"
 _CAPS: Final = "$14, $15, $16, $17, $18, $19, $20"
-_RESERVE: Final = f"SELECT * FROM brim.reserve({_RESERVATION}, {_CAPS}, $21)"
+_RESERVE: Final = f"SELECT * FROM brim.reserve({_RESERVATION}, {_CAPS}, $21, $22)"
 _COUNTERS: Final = (
     "SELECT c.scope, c.unit, c.period, c.spent, c.reserved "
     "FROM brim.counters c, (SELECT brim.clock() - brim.seconds($1) AS now) AS t "
@@ -191,7 +191,8 @@ class PostgresAccountStore(PostgresUpkeep):
         caps, rates = _split_caps(kept)
         values = (kept.id, *kept.names, *kept.max_charge.figures, *_cap_columns(caps))
         while True:
-            row = await self._pool.fetch_row(_RESERVE, *values, *_rate_columns(rates), lease)
+            limits = _rate_columns(rates)
+            row = await self._pool.fetch_row(_RESERVE, *values, *limits, lease, kept.is_sent)
             assert row is not None
             # Each in its own transaction, because it waits for counters that others have locked.
             if row["rejection"] == "missing_counters":

@@ -268,6 +268,7 @@ def _reservation_arguments(reservation: Reservation, lease: float) -> Iterator[s
     yield reservation.key
     yield dump_charge(reservation.max_charge)
     yield dump_list(reservation.names)
+    yield "sent" if reservation.is_sent else "reserved"
     for scope, cap in reservation.caps:
         yield from (f"{cap.period}/{cap.unit}/{scope}", str(cap.limit))
 

@@ -85,9 +85,18 @@ def check(
     return RateReached(scope, cap, used, seconds_until_room(counted, amount, cap.limit, now))
 
 
-def count_request(base: sqlite3.Connection, scopes: Iterable[str], tokens: int, now: float) -> None:
-    """Count a request in the current second of these scopes."""
+def count_request(
+    base: sqlite3.Connection,
+    scopes: Iterable[str],
+    tokens: int,
+    now: float,
+    sums: dict[str, tuple[int, int]],
+) -> None:
+    """Count a request in the current second of these scopes, and in the `sums` of `check`."""
     base.executemany(_ADD, [(scope, int(now), tokens) for scope in scopes])
+    for scope in scopes:
+        if (sum := sums.get(scope)) is not None:
+            sums[scope] = sum[0] + 1, sum[1] + tokens
 
 
 def change(

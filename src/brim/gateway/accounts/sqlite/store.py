@@ -34,6 +34,7 @@ from brim.gateway.accounts.reservations import (
 )
 from brim.gateway.accounts.sqlite import rates, upkeep
 from brim.gateway.accounts.sqlite import transactions as steps
+from brim.gateway.accounts.sqlite.reservation_batch import reserve
 from brim.gateway.accounts.sqlite.write_queue import BUSY_SECONDS, Operation, WriteQueue, is_busy
 from brim.models.pricing import SpendingRow
 from brim.storage.database import NewerSchemaError, open_database
@@ -151,7 +152,12 @@ class SqliteAccountStore:
     # Reservations
 
     async def reserve(self, reservation: Reservation, lease: float) -> Rejection | Admission | None:
-        return await self._write(steps.reserve, clean_reservation(reservation), lease)
+        queue, kept = await self._ready(), clean_reservation(reservation)
+        # Reservations with the same scopes that wait for the same transaction share its queries.
+        group = kept.key, kept.project, kept.user, lease
+        return await queue.submit_to_group(
+            group, lambda base, each: reserve(base, self._clock(), each, lease), kept
+        )
 
     async def mark_sent(self, id: str, lease: float) -> bool:
         return await self._write(steps.mark_sent, clean_text(id), lease)

@@ -19,7 +19,6 @@ from brim.gateway.accounts.caps import (
     PERIODS,
     Cap,
     Unit,
-    current_periods,
     dump_caps,
     first_day,
     key_scope,
@@ -33,16 +32,9 @@ from brim.gateway.accounts.caps import (
 from brim.gateway.accounts.keys import ApiKey, KeyRules, duplicate_name_error, no_active_key_error
 from brim.gateway.accounts.rates import (
     WINDOW_SECONDS,
-    Admission,
     RateCounts,
-    RateReached,
-    RateUse,
 )
 from brim.gateway.accounts.reservations import (
-    CapReached,
-    Rejection,
-    Reservation,
-    ReservationInvalid,
     Settlement,
 )
 from brim.gateway.accounts.sqlite import rates
@@ -66,22 +58,13 @@ _UPDATE_KEY: Final = (
     "WHERE (name = ?1 OR id = ?1) AND revoked IS NULL ORDER BY name <> ?1 LIMIT 1) "
     f"RETURNING {KEY_COLUMNS}"
 )
-_KNOWN: Final = (
-    "SELECT EXISTS (SELECT 1 FROM keys WHERE id = ?1 AND revoked IS NULL), "
-    "EXISTS (SELECT 1 FROM ledger WHERE id = ?2), (SELECT expires FROM leases WHERE id = ?2)"
-)
-_COUNTER: Final = "SELECT spent, reserved FROM counters WHERE scope = ? AND period = ? AND unit = ?"
 _INSERT_COUNTER: Final = "INSERT INTO counters VALUES (?, ?, ?, ?, ?)"
 _UPDATE_COUNTERS: Final = (
     "UPDATE counters SET spent = spent + iif(unit = 'dollars', ?5, ?6), "
     "reserved = reserved + iif(unit = 'dollars', ?7, ?8) WHERE scope IN (?1, ?2, ?3, ?4) "
     f"AND period IN ({', '.join('?' * len(PERIODS))})"
 )
-_INSERT_LEASE: Final = (
-    "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-_LEASE_COLUMNS: Final = "key, project, user, day, cost, input + output, sent, time"
-_LEASE: Final = f"SELECT {_LEASE_COLUMNS} FROM leases WHERE id = ?"
+LEASE_COLUMNS: Final = "key, project, user, day, cost, input + output, sent, time"
 _MARK_SENT: Final = "UPDATE leases SET sent = 1, expires = ? WHERE id = ? AND expires > ?"
 _RENEW: Final = "UPDATE leases SET expires = ? WHERE id = ? AND expires > ?"
 
@@ -90,13 +73,13 @@ _RECORD_LEASE: Final = (
     f"INSERT INTO ledger SELECT {_LEDGER_COLUMNS}, ?, ?, ?, ?, ?, ?, 'settled', ? FROM leases "
     "WHERE id = ? AND (sent OR expires > ?)"
 )
-_DELETE_LEASE: Final = f"DELETE FROM leases WHERE id = ? RETURNING {_LEASE_COLUMNS}"
+_DELETE_LEASE: Final = f"DELETE FROM leases WHERE id = ? RETURNING {LEASE_COLUMNS}"
 _RECORD_EXPIRED: Final = (
     f"INSERT INTO ledger SELECT {_LEDGER_COLUMNS}, input * sent, cached * sent, "
     "output * sent, written * sent, cost * sent, unpriced * sent, "
     "CASE WHEN sent THEN 'presumed' ELSE 'refunded' END, 0 FROM leases WHERE expires <= ?"
 )
-_DELETE_EXPIRED: Final = f"DELETE FROM leases WHERE expires <= ? RETURNING {_LEASE_COLUMNS}"
+_DELETE_EXPIRED: Final = f"DELETE FROM leases WHERE expires <= ? RETURNING {LEASE_COLUMNS}"
 _PRESUMED: Final = (
     "SELECT key, project, user, day, cost, input + output, 1, time FROM ledger "
     "WHERE id = ? AND state = 'presumed'"
@@ -107,8 +90,8 @@ _CORRECT_ROW: Final = (
 )
 
 
-_Scopes = tuple[str, str, str, str]
-_Place = tuple[_Scopes, str]
+Scopes = tuple[str, str, str, str]
+_Place = tuple[Scopes, str]
 """The scopes of a reservation, and its day."""
 
 
@@ -150,7 +133,7 @@ class CounterChanges:
 
     def __init__(self) -> None:
         self._amounts: defaultdict[_Place, list[tuple[int, int, int, int]]] = defaultdict(list)
-        self._tokens: defaultdict[tuple[_Scopes, int], int] = defaultdict(int)
+        self._tokens: defaultdict[tuple[Scopes, int], int] = defaultdict(int)
 
     def settle(self, held: ReservedAmount, cost: int, tokens: int) -> None:
         """Add the actual cost, and release the reserved amount."""
@@ -164,7 +147,7 @@ class CounterChanges:
 
     def write(self, base: sqlite3.Connection) -> None:
         for where, amounts in self._amounts.items():
-            _update_counters(base, *where, *map(sum, zip(*amounts, strict=True)))
+            update_counters(base, *where, *map(sum, zip(*amounts, strict=True)))
         for (scopes, second), tokens in self._tokens.items():
             rates.change(base, scopes, second, 0, tokens)
 
@@ -219,31 +202,6 @@ def add_audit_entry(base: sqlite3.Connection, _: float, entry: AuditEntry) -> No
 # Reservations
 
 
-def reserve(
-    base: sqlite3.Connection, now: float, reservation: Reservation, lease: float
-) -> Rejection | Admission | None:
-    is_active, is_recorded, expires = base.execute(
-        _KNOWN, (reservation.key, reservation.id)
-    ).fetchone()
-    if not is_active or is_recorded:
-        return ReservationInvalid()
-    if expires is not None and expires <= now:
-        sweep(base, now)
-        return ReservationInvalid()
-    before = (
-        None
-        if expires is None
-        else ReservedAmount(*base.execute(_LEASE, (reservation.id,)).fetchone())
-    )
-    found = _check_caps(base, reservation, before, now)
-    if not isinstance(found, list) and sweep(base, now):
-        found = _check_caps(base, reservation, before, now)
-    if not isinstance(found, list):
-        return found
-    _insert_lease(base, reservation, before, now + lease, now)
-    return Admission(tuple(found)) if found else None
-
-
 def mark_sent(base: sqlite3.Connection, now: float, id: str, lease: float) -> bool:
     return base.execute(_MARK_SENT, (now + lease, id, now)).rowcount == 1
 
@@ -277,34 +235,7 @@ def sweep(base: sqlite3.Connection, now: float) -> int:
     return expired
 
 
-def _check_caps(
-    base: sqlite3.Connection, reservation: Reservation, before: ReservedAmount | None, now: float
-) -> CapReached | RateReached | list[RateUse]:
-    """Return the first cap without room, if the previous reservation were released.
-
-    If all have room, return the use of the rate limits.
-    """
-    periods, max_charge = current_periods(now), reservation.max_charge
-    uses: list[RateUse] = []
-    sums: dict[str, tuple[int, int]] = {}
-    for index, (scope, cap) in enumerate(reservation.caps):
-        if cap.is_rate:
-            former = RateCounts() if before is None else before.counted_in(scope, now)
-            use = rates.check(base, scope, cap, max_charge.amount(cap.unit), former, now, sums)
-            if isinstance(use, RateReached):
-                return use
-            uses.append(use)
-            continue
-        where = scope, periods[cap.period], cap.unit
-        spent, reserved = base.execute(_COUNTER, where).fetchone() or _create_counter(base, *where)
-        if before is not None:
-            reserved -= before.within(*where)
-        if spent + reserved + max_charge.amount(cap.unit) > cap.limit:
-            return reservation.cap_reached(index, spent, reserved, now)
-    return uses
-
-
-def _create_counter(
+def create_counter(
     base: sqlite3.Connection, scope: str, period: str, unit: Unit
 ) -> tuple[int, int]:
     """Create a counter with everything that it would have counted."""
@@ -328,33 +259,9 @@ def _sum(base: sqlite3.Connection, table: str, scope: str, period: str, unit: Un
     return total
 
 
-def _update_counters(base: sqlite3.Connection, scopes: _Scopes, day: str, *amounts: int) -> None:
+def update_counters(base: sqlite3.Connection, scopes: Scopes, day: str, *amounts: int) -> None:
     """Add to what is spent and reserved, each in dollars and tokens, in all periods of a day."""
     base.execute(_UPDATE_COUNTERS, (*scopes, *amounts, *name_periods(day).values()))
-
-
-def _insert_lease(
-    base: sqlite3.Connection,
-    reservation: Reservation,
-    before: ReservedAmount | None,
-    expires: float,
-    now: float,
-) -> None:
-    max_charge, sent = reservation.max_charge, 0
-    day = current_periods(now)["day"]
-    if before is not None:
-        _update_counters(base, before.scopes, before.day, 0, 0, -before.cost, -before.tokens)
-        rates.change(base, before.scopes, int(before.time), -1, -before.tokens)
-        # The first upstream got the request and may charge for it, even if a second one answers.
-        sent = before.sent
-    cost, tokens = max_charge.micro_dollars, max_charge.tokens
-    _update_counters(base, reservation.scopes, day, 0, 0, cost, tokens)
-    if scopes := reservation.rate_scopes:
-        rates.count_request(base, scopes, tokens, now)
-    base.execute(
-        _INSERT_LEASE,
-        (reservation.id, expires, sent, now, day, *reservation.names, *max_charge.figures),
-    )
 
 
 def _correct_presumed(

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 Operation = Callable[[sqlite3.Connection], T]
+GroupOperation = Callable[[sqlite3.Connection, Sequence[Item]], Sequence[T]]
+"""An operation on several items, with a result for each."""
 
 BUSY_SECONDS: Final = 10.0
 """Seconds that a write waits for other processes."""
@@ -25,7 +28,10 @@ _MAX_PAUSE: Final = 0.02
 
 
 class _QueuedWrite(NamedTuple):
-    work: Operation[Any]
+    group: Hashable
+    """Writes of the same group that share a transaction are one call of their operation."""
+    work: GroupOperation[Any, Any]
+    item: Any
     done: asyncio.Future[Any]
     until: float
 
@@ -39,6 +45,8 @@ class WriteQueue:
         self.base = base
         self._translate_error = translate_error
         self._jobs: list[_QueuedWrite] = []
+        self._ungrouped = 0
+        """How many writes had no group; the order of writes before and after one is kept."""
         self._is_scheduled = False
         self._single = 0
         """How many of the next writes run one by one, because one of them failed."""
@@ -46,9 +54,21 @@ class WriteQueue:
 
     def submit(self, work: Operation[T]) -> asyncio.Future[T]:
         """Run an operation in the next transaction, even if the caller is cancelled meanwhile."""
+        self._ungrouped += 1
+        return self._add(self._ungrouped, _run_single, work)
+
+    def submit_to_group(
+        self, group: Hashable, work: GroupOperation[Item, T], item: Item
+    ) -> asyncio.Future[T]:
+        """Run an operation in the next transaction, together with the waiting ones of its group."""
+        return self._add((self._ungrouped, group), work, item)
+
+    def _add(
+        self, group: Hashable, work: GroupOperation[Any, Any], item: object
+    ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        self._jobs.append(_QueuedWrite(work, done, loop.time() + BUSY_SECONDS))
+        done: asyncio.Future[Any] = loop.create_future()
+        self._jobs.append(_QueuedWrite(group, work, item, done, loop.time() + BUSY_SECONDS))
         if not self._is_scheduled:
             self._is_scheduled = True
             loop.call_soon(self._run_batch, loop)
@@ -87,16 +107,16 @@ class WriteQueue:
             self._isolate_failure(jobs, error)
             return None
         self._remove(jobs)
-        for job, result in zip(jobs, found, strict=True):
+        for job, result in found:
             if not job.done.done():
                 job.done.set_result(result)
         return None
 
-    def _run_transaction(self, jobs: Sequence[_QueuedWrite]) -> list[Any]:
+    def _run_transaction(self, jobs: Sequence[_QueuedWrite]) -> list[tuple[_QueuedWrite, Any]]:
         base = self.base
         base.execute("BEGIN IMMEDIATE")
         try:
-            found = [job.work(base) for job in jobs]
+            found = _run_groups(base, jobs)
             base.execute("COMMIT")
         except BaseException:
             if base.in_transaction:
@@ -128,6 +148,23 @@ class WriteQueue:
             job.done.set_exception(
                 self._translate_error(error) if isinstance(error, sqlite3.Error) else error
             )
+
+
+def _run_groups(
+    base: sqlite3.Connection, jobs: Sequence[_QueuedWrite]
+) -> list[tuple[_QueuedWrite, Any]]:
+    groups: dict[Hashable, list[_QueuedWrite]] = {}
+    for job in jobs:
+        groups.setdefault(job.group, []).append(job)
+    found: list[tuple[_QueuedWrite, Any]] = []
+    for group in groups.values():
+        results = group[0].work(base, [job.item for job in group])
+        found += zip(group, results, strict=True)
+    return found
+
+
+def _run_single(base: sqlite3.Connection, works: Sequence[Operation[T]]) -> list[T]:
+    return [work(base) for work in works]
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -1,9 +1,9 @@
--- id, seconds, key, charge, names, and for each cap: its counter and its limit
+-- id, seconds, key, charge, names, state, and for each cap: its counter and its limit
 
-local id, seconds, key, charge, names = unpack(ARGV, 1, 5)
+local id, seconds, key, charge, names, state = unpack(ARGV, 1, 6)
 local former, is_running = lease(id)
 -- The first upstream got the request and may charge for it, even if a second one answers.
-local state = former and former.state or 'reserved'
+if former and former.state == 'sent' then state = 'sent' end
 local reservation = reservation_of(string.format('%.6f', now), state, 'false', charge, names)
 
 local is_active = redis.call('HEXISTS', at('keys'), key) == 1
@@ -49,8 +49,8 @@ local function check_cap(index, counter, limit)
   end
 end
 
-for argument = 6, #ARGV, 2 do
-  local index, limit = (argument - 6) / 2, tonumber(ARGV[argument + 1])
+for argument = 7, #ARGV, 2 do
+  local index, limit = (argument - 7) / 2, tonumber(ARGV[argument + 1])
   local period, unit, scope = ARGV[argument]:match('^(%a+)/(%a+)/(.*)$')
   local rejection
   if period == 'minute' or period == 'now' then
