@@ -104,11 +104,13 @@ class RequestRecord:
     def __init__(self, path: str, format: str) -> None:
         self.problems: list[tuple[str, str, str]] = []
         """Upstream, model and problem of each attempt that did not lead to an answer."""
-        self.id = f"brim_{_random.getrandbits(96):024x}"
         self.path = path
         self.format = format
         self.time = time.time()
         """When it arrived, in seconds since 1970."""
+        # The time comes first, so that rows written together are neighbors in an index of ids: a
+        # third of the time of settling, and less to write (`benchmarks.gateway`).
+        self.id = f"brim_{int(1_000 * self.time):012x}{_random.getrandbits(48):012x}"
         self.started = time.perf_counter()
         """The same on the clock that measures durations."""
 
