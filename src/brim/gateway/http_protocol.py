@@ -95,6 +95,7 @@ class _Exchange:
         if self.is_complete or self.is_disconnected:
             return
         if self.has_started:
+            self._flush_head()
             self._protocol.close()
         else:
             self._protocol.send_error(500, "Internal Server Error")
@@ -161,8 +162,10 @@ class _Exchange:
             lines.append(b"connection: close")
         self._head = join_header_lines(lines) + b"\r\n"
         self.has_started = True
-        # Small responses are complete by then: one packet instead of two.
-        asyncio.get_running_loop().call_soon(self._flush_head)
+        # With a body of a known length, that follows: one packet instead of two. A stream may take
+        # a while to begin.
+        if self._remaining is None:
+            asyncio.get_running_loop().call_soon(self._flush_head)
 
     def _flush_head(self) -> None:
         head, self._head = self._head, b""

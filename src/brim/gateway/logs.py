@@ -36,10 +36,8 @@ _request_logger: Final = logging.getLogger("brim.gateway")
 
 def configure_logging(style: Style, stream: TextIO) -> None:
     """Send all log lines of the gateway to a stream."""
-    handler: logging.Handler = logging.StreamHandler(stream)
+    handler = _BufferingHandler(stream) if style == "json" else logging.StreamHandler(stream)
     handler.setFormatter(_JsonFormatter() if style == "json" else _TextFormatter())
-    if style == "json":
-        handler = _BufferingHandler(handler)
     for name in LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
@@ -54,8 +52,9 @@ def configure_logging(style: Style, stream: TextIO) -> None:
 class _BufferingHandler(MemoryHandler):
     """Writes lines in batches, which takes less time for each; warnings are written immediately."""
 
-    def __init__(self, target: logging.Handler) -> None:
-        super().__init__(MAX_BUFFERED_LINES, logging.WARNING, target)
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(MAX_BUFFERED_LINES, logging.WARNING)
+        self._stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
         super().emit(record)
@@ -64,6 +63,29 @@ class _BufferingHandler(MemoryHandler):
                 asyncio.get_running_loop().call_later(FLUSH_DELAY, self.flush)
             except RuntimeError:  # no event loop would flush it later
                 self.flush()
+
+    def flush(self) -> None:
+        self.acquire()
+        try:
+            records, self.buffer = self.buffer, []
+            if records:
+                self._write("".join(map(self._format_line, records)), records[-1])
+        finally:
+            self.release()
+
+    def _format_line(self, record: logging.LogRecord) -> str:
+        try:
+            return f"{self.format(record)}\n"
+        except Exception:
+            self.handleError(record)
+            return ""
+
+    def _write(self, lines: str, last: logging.LogRecord) -> None:
+        try:
+            self._stream.write(lines)
+            self._stream.flush()
+        except Exception:  # such as a full disk: requests continue without a log
+            self.handleError(last)
 
 
 def flush() -> None:
