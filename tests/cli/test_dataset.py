@@ -461,12 +461,19 @@ def test_a_folder_is_resumed_at_the_file_that_was_not_finished(many: Path, tmp_p
 # Summary
 
 
+def find_bars(page: str, label: str) -> list[str]:
+    """Return the bars of a class of sizes, before and after fitting."""
+    return page.partition(f"<th>{label}</th>")[2].split("</tr>")[:2]
+
+
 def test_the_report_is_a_page_with_a_histogram(tmp_path: Path) -> None:
     given, page = write(tmp_path / "<rows>.jsonl", ROWS), tmp_path / "report.html"
     brim_command("fit", given, *WINDOW, "-o", tmp_path / "out.jsonl", "--report", page)
     text = page.read_text()
     assert "20 conversations" in text
     assert text.count('class="bar"') >= 4
+    sizes = [row["brim_tokens"] for row in EXPECTED if not row["brim_error"]]
+    assert f"{sum(256 <= size < 320 for size in sizes)}</td>" in find_bars(text, "256 – 319")[1]
     assert "errors" in text
     assert "&lt;rows&gt;.jsonl: line 8" in text
     assert "<script" not in text

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from brim.batch.outputs import write_output
-
-if TYPE_CHECKING:
-    from brim.batch.tally import Tally
+from brim.batch.tally import Tally, find_size_class
 
 _STYLE: Final = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
@@ -70,17 +68,20 @@ def _draw_table(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _draw_histogram(tally: Tally) -> Iterator[str]:
-    """Yield a bar before and one after fitting for each power of two."""
+    """Yield a bar before and one after fitting for each class of sizes."""
     before, after = tally.sizes_before, tally.sizes_after
-    digits = [int(name) for name in {*before, *after}]
+    starts = sorted(map(int, {*before, *after}))
     most = max([*before.values(), *after.values()], default=1)
+    size, end = (starts[0], starts[-1]) if starts else (0, -1)
     yield '<table class="histogram">'
-    for size in range(min(digits, default=0), max(digits, default=-1) + 1):
-        label = f"{2 ** (size - 1) if size else 0:,} – {2**size - 1:,}"
+    while size <= end:
+        sizes = find_size_class(size)
+        label = f"{size:,} – {sizes[-1]:,}" if len(sizes) > 1 else f"{size:,}"
         for kind, counts in (("before", before), ("after", after)):
             number = counts[str(size)]
             bar = f'<span class="bar" style="width:{_WIDTH * number / most:.2f}rem"></span>'
             name = label if kind == "before" else ""
             yield f'<tr class="{kind}"><th>{name}</th><td>{bar}</td><td class="number">'
             yield f"{number:,}</td></tr>"
+        size = sizes.stop
     yield "</table>"

@@ -36,7 +36,7 @@ class Tally:
     examples: list[str] = field(default_factory=list)
     """The first errors, with their places."""
     sizes_before: Counts[str] = field(default_factory=Counts)
-    """Fitted rows by the number of binary digits of their tokens."""
+    """Fitted rows by the smallest number of tokens of their size class, as text."""
     sizes_after: Counts[str] = field(default_factory=Counts)
 
     def add(self, other: Tally) -> None:
@@ -58,8 +58,8 @@ class Tally:
             self.estimated += not plan.exact
             self.before += plan.before
             self.after += plan.tokens
-            self.sizes_before[str(plan.before.bit_length())] += 1
-            self.sizes_after[str(plan.tokens.bit_length())] += 1
+            self.sizes_before[str(find_size_class(plan.before).start)] += 1
+            self.sizes_after[str(find_size_class(plan.tokens).start)] += 1
 
     @property
     def overflowed(self) -> int:
@@ -104,3 +104,10 @@ class Tally:
         if before is None or after is None:
             return None
         return f"{format_dollars(before)} → {format_dollars(after)} ({model}, without caching)"
+
+
+def find_size_class(tokens: int) -> range:
+    """Return the sizes that are shown together with this one: a quarter of a power of two."""
+    shift = max(0, tokens.bit_length() - 3)
+    start = tokens >> shift << shift
+    return range(start, start + (1 << shift))
