@@ -606,3 +606,8 @@ print(chat.request().plan.is_trimmed, chat.summary)
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50
     )
     assert done.stdout.split() == ["True", "None"]
+
+
+def test_a_client_does_not_send_requests_in_geminis_format() -> None:
+    with pytest.raises(brim.InputError, match=r"googleapis\.com/v1beta/openai"):
+        brim.Client("https://generativelanguage.googleapis.com/v1beta", format="gemini")

@@ -81,6 +81,11 @@ class AsyncClient:
         if count not in get_args(CountMode):
             known = ", ".join(get_args(CountMode))
             raise InputError(f"Unknown count mode: {count!r}. Use one of {known}.")
+        if format == "gemini":
+            raise InputError(
+                "Clients do not send Gemini's format. Use Gemini's OpenAI API: "
+                "https://generativelanguage.googleapis.com/v1beta/openai."
+            )
         self.endpoint = Endpoint(url, format, key, headers or {}, timeout, retries)
         self.connection = Transport(self.endpoint)
         self.server = ServerInfo(self.connection)
