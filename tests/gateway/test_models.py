@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,7 @@ import openai
 import pytest
 
 import brim
-from brim.config import Config, UpstreamConfig
+from brim.config import Config, GatewayConfig, UpstreamConfig
 from brim.config.schema import CountConfig
 from brim.fitting.policies import PolicyName
 from brim.gateway.upstreams import match_rank
@@ -76,6 +77,19 @@ def test_the_models_name_selects_its_upstream(model: str, text: str) -> None:
             for path in PATHS:
                 answer = post(gateway.url, path, body_of(path, HELLO, model=model))
                 assert read_spoken(answer) == text
+
+
+def test_the_available_models_are_listed_once_with_their_aliases() -> None:
+    with ScriptedServer("ok") as provider:
+        one = upstream(provider, "gpt-5*")
+        settings = GatewayConfig(aliases={"fast": "gpt-5-mini"})
+        config = Config(upstreams={"one": one, "two": one}, gateway=settings)
+        with (
+            run_gateway(config) as gateway,
+            openai_client(gateway.url) as client,
+            pytest.raises(openai.NotFoundError, match=re.escape("Available: gpt-5*, fast.")),
+        ):
+            client.responses.create(model="m", input="Hello?")
 
 
 def test_an_unknown_model_is_an_error_with_the_available_ones() -> None:

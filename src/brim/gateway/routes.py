@@ -97,8 +97,9 @@ class ModelRoutes:
     def _explain_unknown(self, model: str) -> str:
         if not model:
             return "The body has no `model`, and there are several upstreams. Add `model`."
-        served = ", ".join(name for each in self.upstreams for name in each.config.models)
-        return f"No upstream serves the model {model[:100]!r}. Available: {served or 'none'}."
+        served = dict.fromkeys(name for each in self.upstreams for name in each.config.models)
+        names = ", ".join((*served, *self._config.gateway.aliases)) or "none"
+        return f"No upstream serves the model {model[:100]!r}. Available: {names}."
 
     def _route(self, upstream: Upstream, model: str) -> ModelRoute:
         key = (upstream.name, model)

@@ -146,6 +146,30 @@ def test_keys_are_managed_with_a_confirmation(visit: OpenTab, served: Running) -
     expect(page.locator("#change-list")).to_contain_text("→ $9/week")
 
 
+def test_an_address_with_a_view_shows_its_heading(visit: OpenTab, served: Running) -> None:
+    page = visit(served).page
+    _open_view(page, "requests")
+    page.get_by_label("Period").select_option("86400")
+    expect(page.locator("#rows tr")).to_have_count(100)
+    page.set_viewport_size({"width": 390, "height": 500})
+    page.evaluate("scrollTo(0, 0); location.hash = '#keys'")
+    page.evaluate("location.hash = '#requests'")
+    assert page.evaluate("scrollY") == 0
+
+
+def test_rate_limits_reset_continuously(
+    visit: OpenTab, secrets: dict[str, str], served: Running
+) -> None:
+    run_in_thread(create_secret, "limited", "10 requests/minute", "7/day", "77/total")
+    page = visit(served).page
+    sign_in(page, secrets["boss"])
+    _open_view(page, "spending")
+    caps = page.get_by_role("table", name="Caps, the fullest first").get_by_role("row")
+    expect(caps.filter(has_text="10 requests/minute")).to_contain_text("continuously")
+    expect(caps.filter(has_text="$7/day")).to_contain_text("in ")
+    expect(caps.filter(has_text="$77")).to_contain_text("never")
+
+
 @pytest.mark.parametrize(("width", "colours"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_axe_finds_no_violation_in_any_view(
     visit: OpenTab, secrets: dict[str, str], served: Running, width: int, colours: Any

@@ -68,9 +68,9 @@ function used({ spent, reserved, limit }) {
   return el("div.used", meter(spent, reserved, limit, words), el("span", both));
 }
 
-/** Return when a cap resets, to the minute. */
-function resetTime({ resets }) {
-  if (resets === null) return "never";
+/** Return when a cap resets, to the minute; a rate limit counts the last minute, or what runs. */
+function resetTime({ resets, period }) {
+  if (resets === null) return period === "total" ? "never" : "continuously";
   const minutes = Math.ceil((resets - now()) / 60);
   return el("span", { title: atMoment(resets) }, `in ${lasting(60 * minutes)}`);
 }
