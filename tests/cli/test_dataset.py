@@ -458,6 +458,14 @@ def test_a_folder_is_resumed_at_the_file_that_was_not_finished(many: Path, tmp_p
     assert fitted == read(many / "out.jsonl")[:900]
 
 
+def test_the_number_of_processes_is_for_this_machine(tmp_path: Path) -> None:
+    given = write(tmp_path / "rows.jsonl", ROWS)
+    engine = ["--engine", "ray", "--address", "other:6379", "-j", 2]
+    result = brim_command("fit", given, *WINDOW, *engine, "-o", tmp_path / "out.jsonl")
+    assert result.exit_code == 2
+    assert "-j is for this machine" in result.stderr
+
+
 # Summary
 
 

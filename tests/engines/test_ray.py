@@ -134,3 +134,21 @@ def test_the_command_survives_a_killed_worker_and_can_be_resumed(
     again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert len(out.read_bytes().splitlines()) == 3_000
+
+
+def test_a_local_cluster_has_as_many_processes_as_asked_for() -> None:
+    program = """
+import ray
+from brim.batch import Fitter
+from brim.batch.chunks import Job
+from brim.integrations.ray import process_chunks
+
+def read():
+    print("processors:", ray.cluster_resources()["CPU"])
+    yield from ()
+
+list(process_chunks(read(), Job(Fitter(model="gpt-4o", window=400)), processes=3))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "processors: 3.0" in done.stdout, done.stderr

@@ -234,12 +234,14 @@ def _keep_checkpoint(
 
 def _choose_engine(dataset: DatasetOptions) -> Engine:
     if dataset.engine == "ray":
+        if dataset.address is not None and dataset.jobs is not None:
+            raise click.UsageError("-j is for this machine. Remove it, or --address.")
         from brim.batch.byte_streams import require
 
         require("ray", "ray")
         from brim.integrations import ray
 
-        return partial(ray.process_chunks, address=dataset.address)
+        return partial(ray.process_chunks, address=dataset.address, processes=dataset.jobs)
     if dataset.address is not None:
         raise click.UsageError("--address needs --engine ray.")
     from brim.batch.workers import count_cores, process_chunks

@@ -55,13 +55,14 @@ def make_preprocess(
 
 
 def process_chunks(
-    chunks: Iterator[Chunk], job: Job, *, address: str | None = None
+    chunks: Iterator[Chunk], job: Job, *, address: str | None = None, processes: int | None = None
 ) -> Generator[ChunkResult]:
     """Process the chunks of `brim fit` on a cluster, and yield the results in order.
 
-    Ray runs a chunk again if its worker dies.
+    Without an address, a local cluster with a number of processes is started, by default one per
+    core. Ray runs a chunk again if its worker dies.
     """
-    own = {} if address else {"include_dashboard": False}
+    own = {} if address else {"include_dashboard": False, "num_cpus": processes}
     ray.init(address=address, log_to_driver=False, logging_level="warning", **own)
     try:
         run = ray.remote(try_chunk)
