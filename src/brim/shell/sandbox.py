@@ -29,12 +29,9 @@ import errno, os, socket, sys
 outside = sys.argv[1]
 open("inside", "w").close()
 attempts = [
-    lambda: open(outside, "w"),
-    lambda: os.chmod(outside, 0),
-    lambda: os.unlink(outside),
+    lambda: open(outside, "w"), lambda: os.chmod(outside, 0), lambda: os.unlink(outside),
     lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("192.0.2.1", 9)),
-    lambda: socket.create_connection(("192.0.2.1", 9), 1),
-    lambda: socket.socket(socket.AF_UNIX),
+    lambda: socket.create_connection(("192.0.2.1", 9), 1), lambda: socket.socket(socket.AF_UNIX),
 ]
 for attempt in attempts:
     try:
@@ -72,11 +69,7 @@ class Sandbox:
 def choose_sandbox(
     project: Path | None, state: Path, *, network: bool = False
 ) -> tuple[Sandbox | None, str]:
-    """Return the sandbox for a project and what enforces it, or None and what is missing.
-
-    `project` is None for a folder that cannot be one, such as the home folder. brim itself and its
-    `state` must lie outside, because a command could change them.
-    """
+    """Return the sandbox for a project, if it can be one, and what enforces it or is missing."""
     if project is None:
         return None, "the home folder cannot be a sandbox; start in a project folder"
     own = (Path(sandbox_child.__file__), Path(sys.prefix), state)

@@ -17,7 +17,7 @@ from tree_sitter import Node
 
 from brim.data import load_table
 from brim.errors import InputError
-from brim.shell.risk.words import bash_parser, text_of
+from brim.shell.risk.syntax import bash_parser, text_of
 
 LONGEST: Final = 10_000
 """Maximum length of a command line that a rule can allow."""

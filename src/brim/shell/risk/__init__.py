@@ -1,15 +1,15 @@
 """Risk assessment: whether a shell command only reads, destroys something, or does anything else.
 
-The command is parsed, its words are expanded, and every simple command in it is looked up in a
-table (`brim/data/commands.toml`). Wrappers (sudo, xargs, sh -c, ssh), substitutions, aliases and
-the files that a command runs are followed. Nothing is ever run. *Read-only* needs a known program
-with known options; a command that cannot be parsed counts as destructive.
+Every simple command is looked up in a table (`brim/data/commands.toml`). Wrappers (sudo, xargs),
+substitutions, aliases and the files that a command runs are followed. Nothing is ever run. Only
+known programs with known options are *read-only*; what cannot be parsed counts as destructive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from brim.shell.risk.findings import Assessment, Finding, LimitReachedError, Risk
@@ -37,7 +37,7 @@ def assess(
     """
     from brim.shell.risk.places import Places
     from brim.shell.risk.review import Review
-    from brim.shell.risk.words import clean, reads_alike_in_fish
+    from brim.shell.risk.syntax import clean, find_values, reads_alike_in_fish
 
     text, found = clean(command), Assessment()
     known = {"PWD": str(folder)} | {name: clean(value) for name, value in variables.items()}
@@ -47,6 +47,14 @@ def assess(
         if is_fish and not reads_alike_in_fish(text):
             found.add(text, "fish may read it in another way")
         Review(found, places, text, known, cleaned, functions).script(text, text)
+        exact: list[Assessment] = []
+        for values in (
+            find_values(text, known, str(places.home)) if not found.is_destructive else ()
+        ):
+            exact.append(Assessment())
+            review = Review(exact[-1], places, text, {**known, **values}, cleaned, functions)
+            replace(review, constants=frozenset(values)).script(text, text)
+        found = max(exact, key=lambda each: (each.risk, each.runs_changed_file), default=found)
     except LimitReachedError:
         pass
     except Exception as error:  # an internal error must not let a command through

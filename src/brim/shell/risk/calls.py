@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from brim.data import load_table
 from brim.shell.risk.places import Places
+from brim.shell.risk.syntax import UNKNOWN, Word, is_pattern, plain
 from brim.shell.risk.table import language_of, load_names, load_patterns
-from brim.shell.risk.words import UNKNOWN, Word, is_pattern, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,7 @@ class ProgramCall:
         yield from (plain(text) for text in self.texts if re.match(r"-(?!-?$)", text))
 
     def has(self, *flags: str) -> bool:
-        """Return whether an option is given: `-f` also in `-rf`, `--force` also abbreviated.
-
-        Flags without a dash are words; a final `*` matches any end.
-        """
+        """Return whether an option (also joined, abbreviated) or a word is given; `*`: any end."""
         options, words = list(self.options()), [plain(text) for text in self.texts]
         return any(
             any(_is_flag(option, flag) for option in options)
@@ -57,10 +54,7 @@ class ProgramCall:
         )
 
     def is_guarded(self, *flags: str) -> bool:
-        """Return whether an option makes the call harmless.
-
-        Stricter than `has`: it must not be the value of another option, or a part of it.
-        """
+        """Return whether an option is certainly given: not as the value of another, or in it."""
         letters = {flag[1] for flag in flags if re.fullmatch(r"-\w", flag)}
         is_ordered = self.name in load_names()["ordered"]
         joined, valued = (load_patterns()[key] for key in ("joined", "valued"))
@@ -122,10 +116,7 @@ class ProgramCall:
         return ProgramCall(self.name, self.words[count:], self.places, self.stdin)
 
     def subcommand_positions(self) -> Iterator[tuple[int, bool]]:
-        """Yield where the subcommand may be, and whether it certainly is.
-
-        A word after an option may be the option's value.
-        """
+        """Yield where the subcommand may be, and whether it certainly is, not an option's value."""
         valued, switches = (load_names(kind).get(self.name, ()) for kind in ("valued", "switches"))
         before, is_sure = "", True
         for at, text in enumerate(self.texts):
@@ -161,9 +152,6 @@ def _value(text: str, flag: str, following: str) -> str | None:
         return value if equals and _is_flag(name, flag) else None
     is_joined = len(flag) == 2 and re.match(rf"-(?!-).*{re.escape(flag[1])}", text, re.DOTALL)
     return (text[1:].partition(flag[1])[2] or following) if is_joined else None
-
-
-# The table
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,4 +281,7 @@ def is_read_only_by_table(call: ProgramCall) -> bool:
         are_plain = all(re.fullmatch(language["options"], option) for option in call.options())
         codes = [plain(code) for code in find_code(call, language)]
         return are_plain and bool(codes) and all(re.fullmatch(language["reads"], c) for c in codes)
-    return any(rule.applies(call, is_certain=True) for rule in rules)
+    query = load_patterns("queries").get(call.name)
+    texts = "\0".join(plain(text) for text in call.texts if not text.startswith("-"))
+    is_asked = query is None or bool(query.fullmatch(texts))
+    return is_asked and any(rule.applies(call, is_certain=True) for rule in rules)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from brim.shell.risk.calls import ProgramCall, find_code, load_rules
+from brim.shell.risk.syntax import UNKNOWN, display, is_known, is_pattern, plain
 from brim.shell.risk.table import language_of, load_names, load_patterns
-from brim.shell.risk.words import UNKNOWN, display, is_known, is_pattern, plain
 
 _COPY_VALUED: Final = ("-t", "--target-directory", "-S", "--suffix", "-m", "--mode", "-o", "-g")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from brim.shell.risk.words import display
+from brim.shell.risk.syntax import display
 
 MOST_WORK: Final = 131_072
 """Characters that are parsed in total, nested scripts included."""

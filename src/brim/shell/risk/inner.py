@@ -15,8 +15,8 @@ from brim.shell.risk.calls import (
     is_wrapper,
     load_rules,
 )
+from brim.shell.risk.syntax import UNKNOWN, Word, is_known, plain, reads_alike_in_fish
 from brim.shell.risk.table import language_of, load_names, load_patterns
-from brim.shell.risk.words import UNKNOWN, Word, is_known, plain, reads_alike_in_fish
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,6 @@ def _find(call: ProgramCall) -> Iterator[Sequence[Word]]:
         yield [*current, *([Word(UNKNOWN)] if call.name.startswith("fd") else [])]
 
 
-# Scripts and files
-
-
 def find_run_code(call: ProgramCall) -> Iterator[InnerCommand]:
     """Yield the code that a program runs: `sh -c x`, `source x`, `python c.py`, `make`, `npm t`."""
     names = load_names()
@@ -204,10 +201,7 @@ def _run_make(call: ProgramCall) -> Iterator[str | RunFile]:
 
 
 def _find_recipes(text: str, goals: list[str], *, is_dry: bool) -> Iterator[str]:
-    """Yield the recipe lines of these goals and of what they depend on, as the shell sees them.
-
-    A dry run still runs the lines that begin with `+` or that call make again.
-    """
+    """Yield the recipe lines of goals and their needs; of a dry run, those that run anyway."""
     entries: dict[str, list[str]] = {}  # what a target needs, and its recipe
     targets: list[str] = []
     for line in text.replace("\\\n", " ").splitlines():

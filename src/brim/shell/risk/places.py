@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from brim.shell.risk.syntax import display, is_known, is_pattern, plain
 from brim.shell.risk.table import load_names, load_patterns
-from brim.shell.risk.words import display, is_known, is_pattern, plain
 
 MOST_MATCHES: Final = 64
 LARGEST_READ: Final = 65_536
@@ -143,8 +143,10 @@ class Places:
 
     def has_plain_repository(self, folder: str) -> bool:
         """Return whether no setting, hook or submodule of a git repository runs a program."""
-        folders = [path for path in self.paths(folder) or () if path.is_dir()]
-        return bool(folders) and not self.is_lost and all(map(_is_plain_repository, folders))
+        paths = () if self.is_lost or is_pattern(folder) else self.paths(folder) or ()
+        found = [path for path in paths if path.is_dir()]
+        is_absent = self.project is not None and not any(self.is_own_program(str(p)) for p in paths)
+        return bool(found or (paths and is_absent)) and all(map(_is_plain_repository, found))
 
 
 def _is_plain_repository(folder: Path) -> bool:

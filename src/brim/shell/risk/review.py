@@ -1,8 +1,6 @@
 """Review a command line: every simple command in it, and what these run in turn.
 
 The parse tree is walked once, without following control flow: a command counts in any position.
-Words are expanded with the variables of the user's shell. Nothing is ever run, and a text whose
-meaning is not certain counts as destructive.
 """
 
 from __future__ import annotations
@@ -18,30 +16,13 @@ from typing import Final
 
 from tree_sitter import Node
 
-from brim.shell.risk import effects
+from brim.shell.risk import effects, syntax
 from brim.shell.risk.calls import ProgramCall, is_read_only_by_table, load_rules, why_by_table
 from brim.shell.risk.findings import CALL_WORK, Assessment, LimitReachedError
 from brim.shell.risk.inner import InnerCommand, RunFile, find_inner_commands, find_run_code
 from brim.shell.risk.places import Places
+from brim.shell.risk.syntax import UNKNOWN, Expander, Word, is_known, is_pattern, plain, text_of
 from brim.shell.risk.table import language_of, load_names, load_patterns
-from brim.shell.risk.words import (
-    DEEPEST_TREE,
-    LONGEST,
-    UNKNOWN,
-    Expander,
-    UnreadableError,
-    Word,
-    check_word_boundaries,
-    find_assigned,
-    find_input,
-    hides_substitution,
-    is_known,
-    is_pattern,
-    parse_command,
-    plain,
-    read_document,
-    text_of,
-)
 
 DEEPEST: Final = 8
 """Levels of nested shells, scripts and aliases."""
@@ -64,6 +45,8 @@ class Review:
     """What a command without input of its own reads; None for the terminal."""
     assigned: set[str] = field(default_factory=set)
     """Variables whose values are unknown."""
+    constants: frozenset[str] = frozenset()
+    """Variables that the outermost text sets, but whose values are known."""
 
     def inner(self, stdin: str | None = None) -> Review:
         """Return a review of a shell inside this one."""
@@ -82,12 +65,14 @@ class Review:
             self.log.raise_to_other()
         text = text.replace("\\\n", "")
         try:
-            root = parse_command(text)
+            root = syntax.parse_command(text)
             if load_patterns()["endless"].search(text):
                 self.log.add(source, "calls itself without end")
-            self.assigned |= find_assigned(text)
+            self.assigned |= syntax.find_assigned(text) - (
+                self.constants if not self.depth else set()
+            )
             self._walk(root, Expander(self.variables, str(self.places.home), self.assigned))
-        except UnreadableError as error:
+        except syntax.UnreadableError as error:
             self.log.add(source, str(error))
 
     def _walk(self, root: Node, expander: Expander) -> None:
@@ -95,9 +80,9 @@ class Review:
         waiting = [(root, self.stdin, 0)]
         while waiting:
             node, stdin, depth = waiting.pop()
-            if depth > DEEPEST_TREE:
-                raise UnreadableError("it is nested too deeply")
-            own = find_input(node, expander, stdin)
+            if depth > syntax.DEEPEST_TREE:
+                raise syntax.UnreadableError("it is nested too deeply")
+            own = syntax.find_input(node, expander, stdin)
             self._node(node, own, expander)
             stdin = own if node.type == "redirected_statement" else stdin
             for child in reversed(node.named_children):
@@ -123,23 +108,23 @@ class Review:
             case "for_statement" if name := node.child_by_field_name("variable"):
                 self.assign(text_of(name), "", text_of(node), is_prefix=False)
             case "heredoc_redirect":
-                if not read_document(node)[1]:
+                if not syntax.read_document(node)[1]:
                     self.log.add(text_of(node), "its here-document is ambiguous")
             case _:
-                self._check_evaluation(node)
+                self._check_evaluation(node, expander)
 
-    def _check_evaluation(self, node: Node) -> None:
+    def _check_evaluation(self, node: Node, expander: Expander) -> None:
         """Check the constructs that run a text, or that the grammar does not report."""
-        text = text_of(node)
+        text, pattern = text_of(node), load_patterns("evaluated").get(node.type)
         if node.type.endswith("string") and load_patterns()["index"].search(text):
             self.log.add(text, "a substitution in an array index runs")
-        elif node.type == "expansion" and ("@P" in text or hides_substitution(node)):
+        elif node.type == "expansion" and ("@P" in text or syntax.hides_substitution(node)):
             self.log.add(text, "may run the commands in a variable")
-        elif (pattern := load_patterns("evaluated").get(node.type)) and pattern.search(text):
+        elif pattern and pattern.search(text) and not expander.is_number(text):
             self.log.raise_to_other()  # the value of a variable can be an index that runs something
 
     def _command(self, node: Node, stdin: str | None, expander: Expander) -> None:
-        check_word_boundaries(node)
+        syntax.check_word_boundaries(node)
         source = text_of(node)
         words: list[Word] = []
         for child in node.children:
@@ -167,12 +152,13 @@ class Review:
         elif name == "PATH" and re.search(r"(^|:)(?![/~:\ue000]|$)", value):
             self.log.add(source, "programs would be taken from a relative folder")
         elif not any(fnmatchcase(name, pattern) for pattern in table["harmless"]):
-            is_new = name.isidentifier() and name.islower() and name not in self.variables
+            is_known = name in self.variables and name not in self.constants
+            is_new = bool(re.fullmatch(r"[a-z_][a-z_0-9]*", name)) and not is_known
             if not (is_prefix if name == "IFS" else is_new and not is_prefix):
                 self.log.raise_to_other()
 
     def _redirect(self, node: Node, expander: Expander) -> None:
-        check_word_boundaries(node)
+        syntax.check_word_boundaries(node)
         operator = next((text_of(c) for c in node.children if not c.is_named), "")
         targets = node.children_by_field_name("destination")
         words = [word for target in targets for word in expander.words(target)]
@@ -189,8 +175,6 @@ class Review:
         why = self.places.why_overwritten(name, appends=">>" in operator)
         if why and not is_input:
             self.log.add(text_of(node), why)
-
-    # One command
 
     def run(self, words: Sequence[Word], stdin: str | None, source: str) -> None:
         """Review a command and everything that it runs."""
@@ -253,9 +237,7 @@ class Review:
     def _is_read_only(self, call: ProgramCall, words: Sequence[Word]) -> bool:
         if self.places.is_remote or not self.log.is_read_only or not is_read_only_by_table(call):
             return False
-        is_secret = load_patterns()["secret_files"].search  # not to be read without a question
-        is_lister = call.name in load_names()["listers"]
-        if not is_lister and any(is_secret(plain(text)) for text in call.texts):
+        if _names_secret(call):
             return False
         folders = self.variables.get("PATH")
         path = shutil.which(call.name, path=folders)
@@ -266,12 +248,11 @@ class Review:
             return False
         return call.name not in ("git", "gh") or self.places.has_plain_repository(_git_folder(call))
 
-    # Programs that run others
-
     def _run_inner(self, call: ProgramCall, inner: Sequence[InnerCommand], source: str) -> None:
         is_found = call.name in ("find", "gfind", "fd", "fdfind", "stdbuf")
         writes = not is_found and call.has("-o", "--output", "-x", "--exec")
-        if writes or not inner or not all("quiet" in traits for _, traits in inner):
+        is_noisy = not inner or not all("quiet" in traits for _, traits in inner)
+        if writes or is_noisy or _names_secret(call):
             self.log.raise_to_other()
         stdin = None if call.name == "xargs" else call.stdin
         for found, traits in inner:
@@ -286,8 +267,6 @@ class Review:
                 review.script(found, source)
             else:
                 review.run(found, stdin, source)
-
-    # Files that are run
 
     def _run_file(self, file: RunFile, call: ProgramCall, source: str) -> None:
         """Review a file that is run: it is as dangerous as its content."""
@@ -305,7 +284,7 @@ class Review:
                 self.inner().script(part, f"{source}: {part}")
         elif text is None:
             self._run_missing_file(name, source)
-        elif (has_changed or len(text) <= LONGEST) and _is_shell_script(name, text, call):
+        elif (has_changed or len(text) <= syntax.LONGEST) and _is_shell_script(name, text, call):
             self.inner().script(text, f"{source}: {name}")
         elif found := load_patterns()["removes"].search(text):
             self.log.add(source, f"{name} can remove things ({found[0].strip()[:40]})")
@@ -317,6 +296,13 @@ class Review:
         is_new = is_mentioned and not self.places.exists(name)
         if is_new or name.startswith(("/dev/", "/proc/")):
             self.log.add(source, f"runs {name}, whose content is known only at run time")
+
+
+def _names_secret(call: ProgramCall) -> bool:
+    """Return whether a program may show a secret file, which is not read without a question."""
+    is_secret = load_patterns()["secret_files"].search
+    is_lister = call.name in load_names()["listers"]
+    return not is_lister and any(is_secret(plain(text)) for text in call.texts)
 
 
 def _is_shell_script(name: str, text: str, call: ProgramCall) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise, product
+from math import prod
 from typing import Final
 
 import tree_sitter_bash
@@ -27,6 +29,7 @@ LONGEST: Final = 16_384
 KNOTS: Final = ("=(", "<<", "${")
 """Constructs that make the grammar slow if there are many."""
 MOST_KNOTS: Final = 300
+MOST_COMBINATIONS: Final = 32
 DEEPEST_TREE: Final = 90
 """Levels of nesting; finding the parent of a node takes longer, the deeper it is."""
 
@@ -68,9 +71,6 @@ def is_known(text: str) -> bool:
 
 def is_pattern(text: str) -> bool:
     return text.translate(_PLAIN) != text
-
-
-# Parsing
 
 
 def parse_command(text: str) -> Node:
@@ -116,8 +116,6 @@ def reads_alike_in_fish(text: str) -> bool:
     return not is_nested and not load_patterns()["other_in_fish"].search(rest)
 
 
-# Quotes and expansions
-
 _BARE: Final = re.compile(r"\\(.)|(.)", re.DOTALL)
 _QUOTED: Final = re.compile(r'\\([$`"\\])|\\\n')
 _BRACES: Final = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
@@ -133,10 +131,7 @@ def find_assigned(text: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Expander:
-    """Expands the words of one text with the variables of the shell.
-
-    A variable that is `assigned` by the text itself is unknown.
-    """
+    """Expands words of a text; a variable that is `assigned` by the text itself is unknown."""
 
     variables: Mapping[str, str]
     home: str
@@ -167,6 +162,10 @@ class Expander:
         match node.type:
             case "word" | "number" | "command_name" if not node.named_children:
                 return _unquote_bare(text_of(node))
+            case "ansi_c_string" if not re.search(r"\\[^tn\\]", text_of(node)):
+                return text_of(node)[2:-1].replace("\\t", "\t").replace("\\n", "\n")
+            case "process_substitution" if text_of(node).startswith("<"):
+                return f"/dev/fd/{UNKNOWN}"
             case "string_content":
                 return _QUOTED.sub(lambda m: m[1] or "", text_of(node))
             case "raw_string":
@@ -199,6 +198,13 @@ class Expander:
         braces = node.type == "concatenation" and _BRACES.search(text_of(node))
         return f"{UNKNOWN}{joined}{UNKNOWN}" if braces else joined
 
+    def is_number(self, text: str) -> bool:
+        """Return whether an arithmetic text has only variables with known numbers."""
+        names = set(re.findall(r"(?<!-)\b[A-Za-z_]\w*", text))
+        are_numbers = all(re.fullmatch(r"-?\d*", self.variables.get(name, "")) for name in names)
+        is_simple = bool(load_patterns()["numbers"].fullmatch(text))
+        return is_simple and are_numbers and names.isdisjoint(self.assigned)
+
     def _variable(self, node: Node) -> str:
         match = _NAME.fullmatch(text_of(node))
         if match is None or match[1] in self.assigned or match[1] in ("IFS", "_"):
@@ -211,9 +217,6 @@ def _unquote_bare(text: str) -> str:
         return text
     marked = _BARE.sub(lambda m: m[1] or m[2].translate(_GLOBS), text)
     return f"{UNKNOWN}{marked}{UNKNOWN}" if _BRACES.search(text) else marked
-
-
-# Input and here-documents
 
 
 def find_input(node: Node, expander: Expander, outer: str | None) -> str | None:
@@ -233,10 +236,7 @@ _DELIMITER: Final = re.compile(r"""\\?['"]?[\w.!:+-]+['"]?""")
 
 
 def read_document(node: Node) -> tuple[str, bool]:
-    """Return the text of a here-document, and whether the grammar reads it as the shell does.
-
-    The text is UNKNOWN if the shell expands it.
-    """
+    """Return the text of a here-document, if not expanded, and whether it is read as in a shell."""
     parts = {child.type: text_of(child) for child in node.named_children}
     body, start = parts.get("heredoc_body", UNKNOWN), parts.get("heredoc_start", "")
     is_raw = any(sign in start for sign in "'\"\\")
@@ -249,3 +249,39 @@ def hides_substitution(node: Node) -> bool:
     """Return whether a text may run a command that the grammar does not report."""
     signs = re.findall(r"(?<!\\)(?:`|\$\((?!\())", text_of(node))
     return len(signs) > str(node).count("(command_substitution")
+
+
+def find_values(text: str, variables: Mapping[str, str], home: str) -> Iterator[dict[str, str]]:
+    """Yield the combinations of values, old ones too, of variables that get only known values."""
+    is_set = load_patterns()["assigned"].search(text)
+    if not is_set or load_patterns()["assigners"].search(text):
+        return
+    found: dict[str, list[list[str]]] = defaultdict(list)
+    expander, waiting = Expander(variables, home, find_assigned(text)), [parse_command(text)]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.named_children
+        if node.type in ("variable_assignment", "for_statement") and node.named_children:
+            found[text_of(node.named_children[0])].append(list(_values(node, expander)))
+    times = Counter(name for names in load_patterns()["assigned"].findall(text) for name in names)
+    known = {
+        name: {variables.get(name, ""), *chain(*values)}
+        for name, values in found.items()
+        if len(values) == times[name] and all(map(is_known, chain(*values)))
+    }
+    if known and prod(map(len, known.values())) <= MOST_COMBINATIONS:
+        yield from (dict(zip(known, each, strict=True)) for each in product(*known.values()))
+
+
+def _values(node: Node, expander: Expander) -> Iterator[str]:
+    """Yield the values that an assignment or a loop gives to its variable."""
+    nodes = node.children_by_field_name("value")
+    if node.type == "for_statement":
+        words = [word.text for each in nodes for word in expander.words(each)]
+        yield from (UNKNOWN if is_pattern(text[:1]) else plain(text) for text in words or [UNKNOWN])
+    elif text_of(node).partition("=")[0].endswith("+"):
+        yield UNKNOWN
+    elif nodes and nodes[0].type == "arithmetic_expansion":
+        yield "1"  # always a number
+    else:
+        yield " ".join(plain(word.text) for each in nodes for word in expander.words(each))
