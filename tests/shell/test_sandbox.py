@@ -12,6 +12,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -62,14 +64,14 @@ class Field:
         stdin: int = subprocess.DEVNULL,
         keep: tuple[int, ...] = (),
     ) -> subprocess.CompletedProcess[str]:
-        arguments = self._arguments(["bash", "-c", command], network=network, secrets=secrets)
+        arguments = self.arguments(["bash", "-c", command], network=network, secrets=secrets)
         environment = {**os.environ, "OUT": str(self.outside), "MY_TOKEN": "s3cret"}
         return subprocess.run(
             arguments, cwd=self.project, env=environment, text=True, timeout=60, check=False,
             stdin=stdin, capture_output=True, pass_fds=keep,
         )  # fmt: skip
 
-    def _arguments(
+    def arguments(
         self, command: list[str], *, network: bool, secrets: tuple[str, ...]
     ) -> list[str]:
         kind: SandboxKind = "bubblewrap" if self.kind == "bubblewrap" else "landlock"
@@ -331,3 +333,32 @@ def test_the_kind_that_works_is_found() -> None:
     else:
         assert kind is None
         assert reason
+
+
+def test_a_command_ends_when_what_started_it_is_killed(field: Field) -> None:
+    mark = f"86400.{os.getpid()}"
+    command = ["bash", "-c", f"setsid sleep {mark} & exec sleep {mark}"]
+    arguments = field.arguments(command, network=False, secrets=())
+    start = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+    parent = subprocess.Popen([sys.executable, "-c", start, *arguments], cwd=field.project)
+    wait_until(lambda: len(find_processes(mark)) == 2)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not find_processes(mark))
+
+
+def find_processes(argument: str) -> list[str]:
+    """Return the processes whose last argument is this one."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_text().split("\0")[-2:-1] == [argument]:
+                found.append(path.parent.name)
+    return found
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)

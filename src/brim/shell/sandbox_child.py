@@ -1,9 +1,8 @@
 """Enters the sandbox and runs a command in it; started by `brim.shell.sandbox` as a program.
 
-It uses only the standard library, so that it starts fast with `python -I -S`. A seccomp filter
-blocks connections and what could leave the sandbox. Files are protected by bubblewrap, or by
-Landlock together with read-only mounts. If the kernel does not allow mounts, the filter also blocks
-changes of modes, owners and times, which Landlock does not cover.
+It uses only the standard library and starts fast (`python -I -S`). A seccomp filter blocks
+connections and ways out. bubblewrap protects files, or Landlock with read-only mounts; if mounts
+are not allowed, the filter blocks what Landlock does not cover: changes of modes, owners and times.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ SOCKET, IOCTL, PRLIMIT = (41, 198), (16, 29), (302, 261)
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 TERMINAL_INPUT = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX, with which a program can type on the terminal."""
-IP_FAMILIES = (2, 10, 16)
-"""IPv4, IPv6 and netlink."""
+IP_FAMILIES = (2, 10, 16)  # IPv4, IPv6 and netlink
 SHARED_MEMORY = "/dev/shm"
 LANDLOCK_WRITES = sum(1 << bit for bit in (1, *range(4, 15)))
 LANDLOCK_WRITE_FILE = 1 << 1
@@ -51,6 +49,9 @@ def main() -> NoReturn:
         os.environ.pop(name, None)
     for signum in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(signum, lambda *_: None)  # a handler, which the command does not inherit
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, lambda *_: sys.exit(FAILED))  # ends the command and cleans up
+    LIBC.prctl(1, signal.SIGTERM, 0, 0, 0)  # when the parent ends, which may have been killed
     LIBC.prctl(36, 1, 0, 0, 0)  # processes that the command leaves behind become ours
     temporary = os.environ["TMPDIR"] = options["temporary"] = tempfile.mkdtemp(prefix="brim-run-")
     lock = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
@@ -85,6 +86,7 @@ def _fork(options: Mapping[str, Any], *, has_mounts: bool) -> int | None:
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
+        LIBC.prctl(1, signal.SIGKILL, 0, 0, 0)
         if options["kind"] == "bubblewrap":
             _enter(_run_bubblewrap, options)
         if has_mounts and not _isolate(options):
@@ -106,14 +108,8 @@ def _enter(run: Callable[[Mapping[str, Any]], None], options: Mapping[str, Any])
     os._exit(FAILED)
 
 
-# The filter of system calls
-
-
 def build_filter(denied: Sequence[Sequence[int]], *, ip_allowed: bool) -> bytes:
-    """Return a seccomp program that allows everything except what leaves the sandbox.
-
-    Each system call has a number on x86-64 and one on ARM, or -1.
-    """
+    """Return a seccomp program that denies calls, given by their numbers on x86-64 and on ARM."""
     at = 0 if platform.machine() == "x86_64" else 1
     rows = [(0x20, 0, 0, 4), (0x15, 1, 0, AUDIT_ARCH[platform.machine()]), (0x06, 0, 0, 0x80000000)]
     rows += [(0x20, 0, 0, 0), (0x35, 0, 1, 0x40000000), (0x06, 0, 0, 0x00050000 | errno.EPERM)]
@@ -154,9 +150,6 @@ def _call(what: str, result: int) -> int:
     return result
 
 
-# bubblewrap
-
-
 def _run_bubblewrap(options: Mapping[str, Any]) -> None:
     """Replace this process by bubblewrap."""
     if landlock_version() >= OLDEST_LANDLOCK:  # a read-only mount does not protect named pipes
@@ -188,9 +181,6 @@ def _git_programs(project: str) -> list[str]:
     """Return the files with which git runs programs outside the sandbox later."""
     names = (".git/config", ".git/hooks", ".git/modules", ".envrc")
     return [path for name in names if Path(path := f"{project}/{name}").exists()]
-
-
-# Landlock
 
 
 def _run_landlock(options: Mapping[str, Any]) -> None:
