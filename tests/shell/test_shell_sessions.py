@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -69,6 +70,19 @@ def test_a_warning_is_not_repeated_after_a_resume(home: Home) -> None:
             assert "This session has used" in shell.do("please say aye")
         with home.shell("resume") as shell:
             assert "This session has used" not in shell.do("please say it again")
+
+
+def test_the_spending_warning_of_a_summary_is_shown(home: Home) -> None:
+    def answer(body: Any) -> str:
+        return "Aye." if body.get("stream") else "They spoke of numbers. " * 2_000
+
+    with ScriptedServer(answer) as provider:
+        home.configure(provider, "[cost]\nwarn_at_tokens = 8000", window=3_000)
+        with home.shell() as shell:
+            for number in range(6):
+                assert "This session has used" not in shell.do(f"?question {number}")
+            shell.expect_question(":compact", "compact? [y]es, [n]o: ")
+            assert "This session has used" in shell.do("y")
 
 
 def test_a_command_that_was_killed_with_its_shell_is_not_forgotten(home: Home) -> None:

@@ -256,7 +256,7 @@ class AsyncClient:
             if model not in (None, profile.model):
                 known = profile.window, profile.reply
                 profile = ModelProfile(model, *known, guess=session.budget.window)
-            scratch = create_scratch(profile, session.ledger)
+            scratch = create_scratch(profile, session)
             await self.prepare(scratch)
             room, count = scratch.budget.limit, get_driver(scratch).count_text
             instructions, request = build_summary_messages(
@@ -264,10 +264,7 @@ class AsyncClient:
             )
             scratch.system = instructions["content"]
             scratch.user(request["content"])
-            try:
-                return (await self.send(scratch, category="summary", **sent)).text
-            finally:
-                session.warnings.extend(scratch.warnings)
+            return (await self.send(scratch, category="summary", **sent)).text
 
         return summarize
 

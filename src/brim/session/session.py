@@ -416,12 +416,13 @@ def get_driver(session: Session) -> SessionDriver:
     return session._driver
 
 
-def create_scratch(profile: ModelProfile, ledger: Ledger | None) -> Session:
-    """Return a session for a request outside of a conversation, billed to the same ledger."""
+def create_scratch(profile: ModelProfile, session: Session | None) -> Session:
+    """Return a session for a request outside of `session`, whose ledger and warnings it shares."""
     scratch = Session()
     scratch._driver.profile = profile
-    if ledger is not None:
-        scratch._driver.ledger = ledger
+    if session is not None:
+        scratch._driver.ledger = session._driver.ledger
+        scratch._driver.warnings = session._driver.warnings
     return scratch
 
 

@@ -223,16 +223,22 @@ def _drop_copied_note(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 def _report_reply(shell: Shell, plan: Plan | None, reply: Reply) -> None:
     """Tell the user about trimmed, incomplete and empty replies, and new warnings."""
-    screen, session = shell.screen, shell.session
+    screen = shell.screen
     if plan is not None and plan.is_trimmed and shell.notices.is_new_trim(_trim_key(plan)):
         screen.notice(format_trim(plan))
     if reply.is_cut:
         screen.notice("the reply is incomplete: it reached the output limit")
     if reply.is_empty:
         screen.notice("the reply was empty; :retry asks again")
+    show_warnings(shell)
+
+
+def show_warnings(shell: Shell) -> None:
+    """Show the warnings of the conversation that the user has not seen."""
+    session = shell.session
     for warning in (*session.warnings, session.ledger.uncovered or ""):
         if warning and shell.notices.is_new(warning):
-            screen.warn(warning)
+            shell.screen.warn(warning)
 
 
 def _trim_key(plan: Plan) -> object:
@@ -257,4 +263,4 @@ def _automatic_summarizer(shell: Shell, name: str) -> Summarizer | None:
     if model is None:
         return None
     model = name if model == SAME_MODEL else model
-    return shell.models.build_summarizer(model, shell.session.ledger)
+    return shell.models.build_summarizer(model, shell.session)

@@ -15,7 +15,6 @@ from brim.fitting.profile import ModelProfile
 from brim.fitting.summarizer import Summarizer
 from brim.providers.from_config import LOCAL, ModelChoice, choose_model, open_client, server_name
 from brim.session.driver import ASSUMED_WINDOW, SessionDriver
-from brim.session.ledger import Ledger
 from brim.session.session import Session, create_scratch, get_driver
 from brim.session.summaries import Turn
 
@@ -117,25 +116,25 @@ class ModelClients:
 
     # Requests outside the conversation: they are billed to its ledger, but are not part of it
 
-    def ask_separately(self, prompt: str, ledger: Ledger) -> str:
+    def ask_separately(self, prompt: str, session: Session) -> str:
         """Return the current model's reply to a prompt that is not part of the conversation."""
-        scratch = self._open_scratch(self.current, ledger)
+        scratch = self._open_scratch(self.current, session)
         scratch.user(prompt)
         return self.client(self.current).send(scratch).text
 
-    def build_summarizer(self, name: str, ledger: Ledger, focus: str | None = None) -> Summarizer:
+    def build_summarizer(self, name: str, session: Session, focus: str | None = None) -> Summarizer:
         """Return a function that writes summaries with this model."""
 
         def summarize(previous: str | None, evicted: Sequence[Turn] | None) -> object:
-            scratch, max_chars = self._open_scratch(name, ledger), self.config.summary.max_chars
+            scratch, max_chars = self._open_scratch(name, session), self.config.summary.max_chars
             write = self.client(name).summarizer(scratch, focus=focus, max_chars=max_chars)
             return write(previous, evicted)
 
         return summarize
 
-    def _open_scratch(self, name: str, ledger: Ledger | None) -> Session:
-        """Return a temporary session with a model, billed to this ledger."""
-        scratch = create_scratch(self.profile(name), ledger)
+    def _open_scratch(self, name: str, session: Session | None) -> Session:
+        """Return a temporary session with a model, billed to this session."""
+        scratch = create_scratch(self.profile(name), session)
         self.prepare(scratch, name)
         return scratch
 

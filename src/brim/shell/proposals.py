@@ -173,10 +173,10 @@ def _question(assessment: Assessment, prefix: str | None) -> str:
 
 
 def _explain(shell: Shell, command: str) -> None:
-    models, ledger = shell.models, shell.session.ledger
+    models = shell.models
     try:
         with shell.screen.waiting(f"{models.current} …"):
-            reply = models.ask_separately(EXPLAIN.format(command=command), ledger)
+            reply = models.ask_separately(EXPLAIN.format(command=command), shell.session)
         shell.screen.show(reply)
     except KeyboardInterrupt:
         shell.screen.notice("stopped")

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from brim.errors import BrimError, InputError
 from brim.session.session import COMPACT_SHARE
 from brim.shell.attachments import read_text
-from brim.shell.chat import ask_again
+from brim.shell.chat import ask_again, show_warnings
 from brim.shell.commands.inspect import list_outcomes
 from brim.shell.commands.meta_command import command, parse_number
 from brim.shell.edit_proposals import undo_edit
@@ -64,9 +64,10 @@ def compact(shell: Shell, focus: str) -> RenderableType:
     if not shell.options.yes and shell.screen.ask(question).lower() not in ("y", "yes"):
         return "nothing was changed"
     with shell.screen.waiting("summarizing …"):
-        models, ledger = shell.models, shell.session.ledger
-        summarizer = models.build_summarizer(models.current, ledger, focus or None)
+        models = shell.models
+        summarizer = models.build_summarizer(models.current, shell.session, focus or None)
         shell.conversation.compact(planned, summarizer)
+    show_warnings(shell)
     summary = shell.session.summary or "(no summary: the model's was not shorter)"
     tokens = f"{planned.before:,} → {shell.session.tokens:,} tokens"
     return f"{tokens}\n\n{summary}\n\n:undo reverts it"
