@@ -121,6 +121,24 @@ def test_a_long_output_is_clipped_with_the_path_of_the_whole(
         assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_secrets_are_not_kept_in_the_files_of_long_outputs(home: Home) -> None:
+    secret = "zq8-Kf72-mmA1-04xTr"
+    with ScriptedServer("Aye.") as provider:
+        home.configure(provider)
+        with home.shell(also={"MY_API_KEY": secret}) as shell:
+            for length in (20_000, 9_000):  # more than the memory holds, and less
+                shell.terminal.line(f"echo $MY_API_KEY; seq {length}; echo the; echo end")
+                shell.terminal.wait_for(lambda screen: "end" in screen)
+                shell.at_prompt()
+    files = [*home.folder.rglob("output-*.txt")]
+    assert len(files) == 2
+    for path in files:
+        text = path.read_text()
+        assert secret not in text
+        assert "MY_API_KEY" in text
+        assert "\n8999\n" in text
+
+
 def test_secrets_are_not_sent_to_the_model(home: Home, provider: ScriptedServer) -> None:
     secret = "zq8-Kf72-mmA1-04xTr"
     with home.shell(also={"MY_API_KEY": secret}) as shell:

@@ -12,7 +12,7 @@ from brim.errors import StoreError
 from brim.session.session import OUTPUT_SHARE
 from brim.shell.sandbox import Sandbox
 from brim.shell.state import Shell
-from brim.shell.terminal.output_text import create_output_file
+from brim.shell.terminal.output_text import create_output_file, rewrite_file
 from brim.shell.terminal.typeahead import remove_echo
 from brim.shell.terminal.user_shell import CommandResult
 
@@ -48,6 +48,8 @@ def run(
     masked = shell.secrets.mask(f"$ {command}\n{output}{ending}")
     if masked.found:
         shell.screen.notice(f"hidden from the model: {', '.join(masked.found)}")
+        if result.whole is not None:
+            rewrite_file(result.whole, lambda text: shell.secrets.mask(text).text)
     shell.conversation.add_output(masked.text, _save_long_output(shell, masked.text, result))
     recorded = shell.secrets.mask(command).text
     place = {"sandbox": sandbox.kind} if sandbox else {}
@@ -85,7 +87,7 @@ def _save_long_output(shell: Shell, text: str, result: CommandResult) -> str | N
         return home_as_tilde(result.whole)
     if shell.driver.count_text(text) <= int(shell.limit * OUTPUT_SHARE):
         return None
-    return save_text(shell, result.output)
+    return save_text(shell, shell.secrets.mask(result.output).text)
 
 
 def save_text(shell: Shell, text: str) -> str | None:

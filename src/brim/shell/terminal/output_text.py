@@ -16,6 +16,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
@@ -181,6 +182,8 @@ def _numbers(text: str) -> list[int]:
 MAX_HEAD: Final = 32_000
 MAX_TAIL: Final = 32_000
 """Characters to keep in memory from either end."""
+PIECE: Final = 1 << 20
+"""Characters to change at a time in a file."""
 MAX_FILE: Final = 1 << 30
 """Characters to write to the file, so that `yes` does not fill the disk."""
 
@@ -242,6 +245,23 @@ class OutputBuffer:
             self._problem = f"the file could not be written ({error.strerror})"
         if self._size > MAX_FILE:
             self._problem = "the output is too large"
+
+
+def rewrite_file(path: Path, change: Callable[[str], str]) -> None:
+    """Change the text of a file in pieces of whole lines; remove it if that fails."""
+    copy: Path | None = None
+    try:
+        with (
+            path.open(encoding="utf-8", newline="") as file,
+            create_output_file(path.parent) as new,
+        ):
+            copy = Path(new.name)
+            while text := file.read(PIECE):
+                new.write(change(text + file.readline(PIECE)))
+        copy.replace(path)
+    except OSError:
+        for each in filter(None, (path, copy)):
+            each.unlink(missing_ok=True)
 
 
 def create_output_file(folder: Path) -> IO[str]:

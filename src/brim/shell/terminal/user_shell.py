@@ -18,7 +18,7 @@ from typing import Final
 
 from brim.errors import BrimError, InputError
 from brim.shell.terminal.dialects import OWN, CommandStatus, ShellDialect
-from brim.shell.terminal.output_text import OutputBuffer, OutputCleaner
+from brim.shell.terminal.output_text import OutputBuffer, OutputCleaner, rewrite_file
 from brim.shell.terminal.process import (
     HANGUP_TIMEOUT,
     Attributes,
@@ -149,6 +149,8 @@ class UserShell:
                 raise
             result = self._ran(command, kept, reports, relay.unsent)
             output = relay.hide_passwords(result.output)
+            if result.whole is not None and output != result.output:
+                rewrite_file(result.whole, relay.hide_passwords)
             return replace(result, output=output, is_interrupted=relay.is_interrupted)
 
     def names(self) -> frozenset[str]:
