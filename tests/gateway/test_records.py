@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import threading
+import time
+import weakref
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 
 from brim.config import GatewayConfig
 from brim.gateway import records
+from brim.gateway.handler import DISCONNECT_CHECK_DELAY
 from brim.gateway.records import RecentRequests, RequestRecord
 from brim.models.pricing import Price, Usage
 from brim.testing import ErrorReply, ScriptedServer, TextReply, ToolCallReply
@@ -356,3 +360,20 @@ def test_tool_calls_are_part_of_the_usage() -> None:
     call = ToolCallReply("read", {"path": "a"})
     with ScriptedServer(call) as provider, run_gateway(config_of(provider.url)) as server:
         assert get_record(server, ask(server, CHAT, "hi"))["usage"]["output"] > 0
+
+
+def test_a_request_is_freed_when_it_has_ended() -> None:
+    """Its body does not wait for a garbage collection, which the gateway makes rare."""
+    hold = threading.Event()
+    gc.disable()
+    try:
+        with (
+            ScriptedServer(TextReply("It works.", hold=hold)) as provider,
+            run_gateway(config_of(provider.url)) as gateway,
+        ):
+            with begin_stream(gateway, CHAT, hold):
+                (running,) = map(weakref.ref, gateway.gateway.running)
+                time.sleep(3 * DISCONNECT_CHECK_DELAY)  # it listens for a disconnect now
+            wait_until(lambda: running() is None)
+    finally:
+        gc.enable()

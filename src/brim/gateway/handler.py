@@ -188,6 +188,9 @@ class RequestHandler(ABC):
             self._timer.cancel()
         if self._listener is not None:
             self._listener.cancel()
+        # The exception of a cancelled listener refers to this request: without these references it
+        # is freed at its end, and its body with it, not by a later garbage collection.
+        self._timer = self._listener = None
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
