@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, Generic, TypeVar, Unpack
 
 from brim.fitting.api import ConversationFitter, FitSettings, prefix_cache
@@ -80,8 +79,7 @@ class MessageFitter:
     ) -> Request:
         """Return the request for messages or a body; `model` is the framework's, if it is text.
 
-        `encoded` are the messages as `encode_values` returns them; None: encode them for each
-        request.
+        `encoded` are the messages as `encode_values` returns them, if the caller has them.
         """
         body = dict(given) if isinstance(given, Mapping) else {"messages": given}
         if name := self._model or (model if isinstance(model, str) else None):
@@ -105,8 +103,9 @@ class _Converted(Generic[T]):
         self.own = own
         self.fields = _copy_mutable(_find_fields(own))
         self.body = body
-        self.encoded = encode_values((body,)) or ()
-        """Empty if the body is not plain JSON."""
+        encoded = encode_values((body,))
+        self.encoded = encoded[0] if encoded else None
+        """None if the body is not plain JSON."""
         self.rewritten: tuple[object, T] = None, own
         """The body that the last request had in place of it, and the message made from that."""
 
@@ -140,15 +139,15 @@ class _Conversions(Generic[T]):
         """By the id of an object of the last request, which keeps its id while it is here."""
 
     def read(self, items: Iterable[T]) -> list[_Converted[T]]:
-        converted = [*map(self._find, items)]
+        """Return the conversions; the loop runs for every message of every request."""
+        before, converted = self._known, []
+        for item in items:
+            found = before.get(id(item))
+            if found is None or found.fields != _find_fields(item):
+                found = _Converted(item, self._convert(item))
+            converted.append(found)
         self._known = {id(each.own): each for each in converted}
         return converted
-
-    def _find(self, item: T) -> _Converted[T]:
-        known = self._known.get(id(item))
-        if known is not None and known.fields == _find_fields(item):
-            return known
-        return _Converted(item, self._convert(item))
 
 
 class ConvertingFitter(Generic[T]):
@@ -183,19 +182,22 @@ class ConvertingFitter(Generic[T]):
 
     def fit_each(
         self, messages: Iterable[T], model: object = None, tools: Iterable[object] | None = None
-    ) -> Iterator[tuple[int | None, T]]:
-        """Yield the messages for what is sent, each with the index of the one it comes from."""
+    ) -> list[tuple[int | None, T]]:
+        """Return the messages for what is sent, each with the index of the one it comes from."""
         given = self._messages.read(messages)
         offered = [tool.body for tool in self._tools.read(tools or ())]
-        bodies, encoded = [each.body for each in given], [*chain(*(each.encoded for each in given))]
-        is_plain = len(encoded) == len(bodies)
-        request = self._fitter.fit(bodies, model, offered, encoded if is_plain else None)
+        encoded = [each.encoded for each in given if each.encoded is not None]
+        known = encoded if len(encoded) == len(given) else None
+        request = self._fitter.fit([each.body for each in given], model, offered, known)
+        sent: list[tuple[int | None, T]] = []
         for origin, body, changed in request.outgoing:
             if origin is None:
-                yield None, self._create(body)
+                sent.append((None, self._create(body)))
+            elif changed:
+                sent.append((origin, given[origin].rewrite(body, self._change)))
             else:
-                own = given[origin]
-                yield origin, own.rewrite(body, self._change) if changed else own.own
+                sent.append((origin, given[origin].own))
+        return sent
 
 
 class RunHistory(Generic[T]):
