@@ -449,3 +449,14 @@ def test_nothing_is_harmless_or_unreadable(text: str, place: Path) -> None:
     assert all(
         f.why == "it is not a valid shell command" for f in assess_line(text, place).findings
     )
+
+
+def test_a_loop_over_a_pattern_asks_if_a_file_has_the_name_of_an_option(tmp_path: Path) -> None:
+    def is_read_only() -> bool:
+        line = 'for f in *.py; do rg "$f" src; done'
+        return assess(line, variables={}, folder=tmp_path, since=time.time() + 1).is_read_only
+
+    (tmp_path / "a.py").touch()
+    assert is_read_only()
+    (tmp_path / "--pre=x.py").touch()
+    assert not is_read_only()

@@ -55,7 +55,7 @@ class ProgramCall:
 
     def is_guarded(self, *flags: str) -> bool:
         """Return whether an option is certainly given: not as the value of another, or in it."""
-        letters = {flag[1] for flag in flags if re.fullmatch(r"-\w", flag)}
+        letters = {flag[1] for flag in flags if re.fullmatch(r"-[a-zA-Z]", flag)}
         is_ordered = self.name in load_names()["ordered"]
         joined, valued = (load_patterns()[key] for key in ("joined", "valued"))
         for last, option in pairwise(["", *map(plain, self.texts)]):

@@ -278,7 +278,7 @@ def _values(node: Node, expander: Expander) -> Iterator[str]:
     nodes = node.children_by_field_name("value")
     if node.type == "for_statement":
         words = [word.text for each in nodes for word in expander.words(each)]
-        yield from (UNKNOWN if is_pattern(text[:1]) else plain(text) for text in words or [UNKNOWN])
+        yield from words or [UNKNOWN]
     elif text_of(node).partition("=")[0].endswith("+"):
         yield UNKNOWN
     elif nodes and nodes[0].type == "arithmetic_expansion":
