@@ -145,16 +145,15 @@ def test_an_unpaired_surrogate_counts_as_its_replacement(engine: str) -> None:
 @pytest.mark.parametrize("name", OPENAI)
 @given(text=ANYTHING)
 def test_splintr_produces_the_same_tokens(name: str, text: str) -> None:
-    assert load_vocabulary(name, "splintr").encode(text) == load_vocabulary(
-        name, "tiktoken"
-    ).encode(text)
+    tokens = load_vocabulary(name, "tiktoken").encode(text)
+    assert load_vocabulary(name, "splintr").encode(text) == tokens
+    assert load_vocabulary(name, "splintr").count(text) == len(tokens)
 
 
 def test_an_unverified_splintr_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("splintr.__version__", "0.23.0")
-    assert isinstance(
-        getattr(VocabularyTokenizer("o200k_base")._load(), "__self__", None), Encoding
-    )
+    encode = VocabularyTokenizer("o200k_base")._load().encode
+    assert isinstance(getattr(encode, "__self__", None), Encoding)
 
 
 @given(st.lists(st.sampled_from(["word", "Wort", "слово", "字", "12", ", ", " ", "\n", ")\n\n  "])))
@@ -162,7 +161,7 @@ def test_chunks_have_the_tokens_of_the_whole_text(parts: list[str]) -> None:
     text = ("Some ordinary words, and a line.\n" + "".join(parts)) * 3_000
     vocabulary = tokenizer("o200k_base")
     assert isinstance(vocabulary, VocabularyTokenizer)
-    assert vocabulary.count(text) == len(vocabulary._load()(text))
+    assert vocabulary.count(text) == len(vocabulary._load().encode(text))
 
 
 @pytest.mark.parametrize("thing", [None, 7, b"bytes", ["a list"], {"a": "dict"}])
