@@ -31,6 +31,8 @@ of their speaker."""
 _MOST: Final = 1_000
 """The rarest terms count, as far as they are found together in at most this number of messages:
 otherwise a query would cost the more, the longer the history is."""
+_MOST_RANKED: Final = 300
+"""Units around which others rank too; more would not fit."""
 _FEWEST_CALLS, _MOST_CALLS, _CALLER_SHARE = 3, 0.25, 0.8
 """A name is that of the other speaker if it is in at least so many messages, in at most so large a
 share of all, and if so large a share of these has one role: people say each other's names, not
@@ -75,37 +77,41 @@ class MessageSearch:
 
     def _score(self, query: str, stop: int) -> Mapping[int, float]:
         """Return the scores of the messages before `stop` that contain a term."""
-        most = min(_MOST, max(FEW, int(stop * _FREQUENT)))
-        weights: dict[int, float] = defaultdict(float)
         terms, names = find_terms(query), find_name_terms(query)
-        shares = [(term, 1.0) for term in terms]
-        shares += [(term, RELATED_SHARE) for term in find_related_terms(terms)]
-        speakers: set[Role] = set()
-        matches = list[tuple[Collection[int], float]]()
-        for term, share in shares:
-            found = self._find(term, stop, most)
-            speaker = self._find_speaker(found, stop) if term in names else None
-            if speaker:
-                speakers.add(speaker)
-            else:
-                matches.append((found, share))
+        shares = dict.fromkeys(terms, 1.0)
+        shares |= dict.fromkeys(find_related_terms(terms), RELATED_SHARE)
+        most = min(_MOST, max(FEW, int(stop * _FREQUENT)))
+        found = {term: self._find(term, stop, most) for term in shares}
+        called = {term: self._find_speaker(found[term], stop) for term in names & found.keys()}
+        speakers = {*called.values()} - {None}
+        weights: dict[int, float] = defaultdict(float)
         room = _MOST
-        for found, share in sorted(matches, key=lambda match: len(match[0])):
-            room -= len(found)
-            if len(found) > most or room < 0:
+        for term in sorted(found, key=lambda term: len(found[term])):
+            if called.get(term):
+                continue
+            room -= len(found[term])
+            if len(found[term]) > most or room < 0:
                 break
-            weight = share * _compute_weight(len(found), stop)
-            for index in found:
+            weight = shares[term] * _compute_weight(len(found[term]), stop)
+            for index in found[term]:
                 weights[index] += weight
-        for speaker in speakers:
-            for index in weights:
-                if self._roles[index] == speaker:
-                    weights[index] += _HALF_WEIGHT
+        return self._normalize(weights, speakers, stop)
+
+    def _normalize(
+        self, weights: Mapping[int, float], speakers: Collection[Role | None], stop: int
+    ) -> Mapping[int, float]:
+        """Return the scores of messages: less for long ones, more for those of the speakers."""
         average = max(1, self._lengths[stop]) / max(1, stop)
         shortest = 1 + SATURATION * (1 - LENGTH_WEIGHT)
         slope = SATURATION * LENGTH_WEIGHT / average
+        folded, roles = self._folded, self._roles
+        if speakers:
+            weights = {
+                index: weight + _HALF_WEIGHT * (roles[index] in speakers)
+                for index, weight in weights.items()
+            }
         return {
-            index: weight / (shortest + slope * len(self._folded[index]))
+            index: weight / (shortest + slope * len(folded[index]))
             for index, weight in weights.items()
         }
 
@@ -185,8 +191,9 @@ def _rank(scores: Mapping[int, float], unit_of: Sequence[int]) -> Sequence[int]:
         unit = unit_of[index]
         if score > best.get(unit, 0):
             best[unit] = score
-    ranks = defaultdict(float, best)
-    for unit in sorted(best):  # in an order that does not depend on how they were found
+    ranks = defaultdict(float)
+    for score, unit in sorted(zip(best.values(), best, strict=True), reverse=True)[:_MOST_RANKED]:
+        ranks[unit] += score
         for distance, share in NEIGHBOUR_SHARES:
-            ranks[unit + distance] += share * best[unit]
-    return sorted(ranks, key=lambda unit: (ranks[unit], unit), reverse=True)
+            ranks[unit + distance] += share * score
+    return [unit for _, unit in sorted(zip(ranks.values(), ranks, strict=True), reverse=True)]

@@ -143,10 +143,11 @@ class _Choice:
         """Yield the units that do not stay, in runs."""
         chosen = sorted(self._chosen)
         for start, stop in self._runs:
-            for unit in chosen[bisect_left(chosen, start) : bisect_left(chosen, stop)]:
-                yield start, unit
+            kept = chosen[bisect_left(chosen, start) : bisect_left(chosen, stop)]
+            for unit in (*kept, stop):
+                if start < unit:
+                    yield start, unit
                 start = UnitIndex(unit + 1)
-            yield start, stop
 
     def last_first(self) -> Iterator[UnitIndex]:
         """Yield the units that stay, the last choice first."""

@@ -189,7 +189,7 @@ def find_related_terms(terms: Collection[Term]) -> Sequence[Term]:
 def find_name_terms(query: str) -> set[Term]:
     """Return the terms of the words that begin with a capital letter."""
     words = [word for word in query.split() if word.lstrip(punctuation)[:1].isupper()]
-    return {*chain.from_iterable(map(find_terms, words))}
+    return {*chain.from_iterable(map(_read_name, words))}
 
 
 @cache
