@@ -105,6 +105,8 @@ class Draft:
         self._kept = bytearray(_KEPT) * view.units
         self._dropped: list[tuple[UnitIndex, UnitIndex, str]] = []
         self._has_new_gaps = False
+        self._names: dict[tuple[int, int], list[str]] = {}
+        """The names at gaps whose notes were written before."""
         self.trimmed_units = view.units
         """The number of units that its trim saw; later units are complete."""
 
@@ -420,7 +422,9 @@ class Draft:
         tasks = self._name_tasks(gap)
         if not self._recall_hint or not self.optional_notes:
             return gap_note(gap.messages, gap.tokens, tasks)
-        names = self._find_names(gap)
+        key = gap.first, gap.last
+        if (names := self._names.get(key)) is None:
+            names = self._names[key] = self._find_names(gap)
         return range_note(gap.first, gap.last, gap.tokens, tasks, names, self._hint)
 
     @cached_property

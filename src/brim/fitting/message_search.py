@@ -8,8 +8,9 @@ which is faster than an index that is used only once.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, chain
 from math import log
 from typing import Final
@@ -19,6 +20,7 @@ from brim.fitting.terms import (
     RELATED_SHARE,
     Term,
     find_name_terms,
+    find_places,
     find_related_terms,
     find_terms,
     fold_all,
@@ -37,7 +39,7 @@ _FEWEST_CALLS, _MOST_CALLS, _CALLER_SHARE = 3, 0.25, 0.8
 """A name is that of the other speaker if it is in at least so many messages, in at most so large a
 share of all, and if so large a share of these has one role: people say each other's names, not
 their own. One that is found more often is a label at the beginning of its speaker's messages."""
-NEIGHBOUR_SHARES: Final = ((-1, 0.3), (1, 0.5), (2, 0.3), (3, 0.15))
+NEIGHBOUR_SHARES: Final = ((-1, 0.3), (1, 0.5), (2, 0.3))
 """The shares of a unit's score that the units around it get: those after it often answer it."""
 
 
@@ -52,6 +54,7 @@ class MessageSearch:
         self._owners: defaultdict[str, list[int]] = defaultdict(list)
         """The messages with each word."""
         self._indexed = 0
+        self._joined: tuple[int, str, Sequence[int]] | None = None
         self._asked: tuple[str, int] | None = None
         self._ranked: Sequence[int] = ()
 
@@ -73,6 +76,7 @@ class MessageSearch:
                 self._index(stop)
             self._asked = query, stop
             self._ranked = _rank(self._score(query, stop), unit_of)
+            self._joined = None
         return self._ranked
 
     def _score(self, query: str, stop: int) -> Mapping[int, float]:
@@ -127,12 +131,12 @@ class MessageSearch:
     def _find(self, term: Term, stop: int, most: int) -> Collection[int]:
         """Return the messages before `stop` that contain a term, or more than `most`."""
         if self._indexed < stop:
-            return self._scan(term, range(stop))
+            return self._scan(term, stop)
         *others, word = term.text.split()
         owners = self._owners
         if others:
             found = min((owners.get(part, []) for part in (*others, word)), key=len)
-            found = self._scan(term, found)
+            found = [index for index in found if f"{term.text} " in self._folded[index]]
         elif term.is_stem:
             lists = [owners[form] for end in term.endings if (form := word + end) in owners]
             found = max(lists, key=len, default=[])
@@ -142,14 +146,18 @@ class MessageSearch:
             found = owners.get(word, [])
         return found if self._indexed == stop else [index for index in found if index < stop]
 
-    def _scan(self, term: Term, places: Iterable[int]) -> list[int]:
-        """Return the messages at these places that contain a term."""
-        folded = self._folded
-        if not term.is_stem:
-            wanted = f"{term.text} "
-            return [index for index in places if wanted in folded[index]]
-        found = [index for index in places if term.text in folded[index]]
-        return [index for index in found if _has_form(folded[index], term)]
+    def _scan(self, term: Term, stop: int) -> Collection[int]:
+        """Return the messages before `stop` that contain a term, without the index."""
+        joined, starts = self._join(stop)
+        return {bisect_right(starts, place) - 1 for place in find_places(term, joined)}
+
+    def _join(self, stop: int) -> tuple[str, Sequence[int]]:
+        """Return the text of all messages before `stop`, and where they begin."""
+        if self._joined is None or self._joined[0] != stop:
+            sizes = map(len, self._folded[:stop])
+            starts = [*accumulate(sizes, lambda start, size: start + size + 1, initial=0)]
+            self._joined = stop, "\n".join(self._folded[:stop]), starts
+        return self._joined[1:]
 
     def _index(self, stop: int) -> None:
         owners = self._owners
@@ -173,17 +181,6 @@ def _read(message: Message) -> str:
     return "\n".join((*message.extras, *read_texts(message)))
 
 
-def _has_form(text: str, stem: Term) -> bool:
-    """Whether a folded text contains a stem, with or without an English ending."""
-    found = text.find(stem.text)
-    while found >= 0:
-        end = found + len(stem.text)
-        if text[end : text.find(" ", end)] in stem.endings:
-            return True
-        found = text.find(stem.text, end)
-    return False
-
-
 def _rank(scores: Mapping[int, float], unit_of: Sequence[int]) -> Sequence[int]:
     """Return units by the best score of their messages and the scores of the units around them."""
     best: dict[int, float] = {}
@@ -191,7 +188,7 @@ def _rank(scores: Mapping[int, float], unit_of: Sequence[int]) -> Sequence[int]:
         unit = unit_of[index]
         if score > best.get(unit, 0):
             best[unit] = score
-    ranks = defaultdict(float)
+    ranks: dict[int, float] = defaultdict(float)
     for score, unit in sorted(zip(best.values(), best, strict=True), reverse=True)[:_MOST_RANKED]:
         ranks[unit] += score
         for distance, share in NEIGHBOUR_SHARES:

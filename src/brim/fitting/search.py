@@ -14,11 +14,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from itertools import accumulate, chain, islice, repeat
+from itertools import accumulate, chain, repeat
 from math import log
 from typing import Final, NamedTuple
 
-from brim.fitting.terms import Term, find_terms, fold_all, fold_ascii
+from brim.fitting.terms import find_places, find_terms, fold_all, fold_ascii
 from brim.messages import Message, Role
 
 _PASSAGE, _SMALL_PASSAGE = 500, 200
@@ -240,7 +240,7 @@ class _Ranking:
         """
         most = max(FEW, int(self._passages * _FREQUENT))
         most_hits = 2 * most + _FEW_PLACES
-        found = [_find_term(term, self._folded, most_hits) for term in find_terms(query)]
+        found = [find_places(term, self._folded, most_hits) for term in find_terms(query)]
         places = self._split(chain.from_iterable(found))
         slope = SATURATION * LENGTH_WEIGHT * self._passages / max(1, len(self._folded))
         scores: dict[int, float] = defaultdict(float)
@@ -265,26 +265,3 @@ class _Ranking:
             places += map(begin.__add__, text.starts)
             places.append(self._begins[following])
         return places
-
-
-def _find_term(term: Term, text: str, most: int) -> Sequence[int]:
-    """Return the positions of a term in a folded text; none if there are more than `most`."""
-    size, endings = len(term.text), term.endings
-    matches = _compile(term).finditer(text)
-    if term.is_stem:
-        starts = (match.start() for match in matches if match[0][size - 1 : -1] in endings)
-    else:
-        starts = (match.start() for match in matches)
-    found = [*islice(starts, most + 1)]
-    return found if len(found) <= most else ()
-
-
-@lru_cache(maxsize=4_096)
-def _compile(term: Term) -> re.Pattern[str]:
-    """Return a pattern that begins with the word itself, not with the space before it.
-
-    It is found faster, because its first letter is rarer: `benchmarks.search`.
-    """
-    word = re.escape(term.text[1:])
-    after = "[a-z]*" if term.is_stem else ""
-    return re.compile(f"{word}(?<= {word}){after} ")
