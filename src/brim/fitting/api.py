@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypedDict
 
 from brim.errors import InputError
-from brim.fitting.budget import compute_budget
 from brim.fitting.fitter import BodyFitter
 from brim.fitting.passes import Pass
 from brim.fitting.plan import Plan, Request, find_trimmed_texts
 from brim.fitting.policies import Policy, PolicyName, RollingSettings, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
+from brim.fitting.profile import ModelProfile
 from brim.fitting.search import (
     Passage,
     PassageCache,
@@ -23,7 +23,6 @@ from brim.fitting.search import (
 )
 from brim.fitting.summarizer import Summarizer, check_summarizer
 from brim.tokens import Tokenizer, counter_for
-from brim.tokens.counter import RequestCounter, UnmeasuredCounter
 from brim.wire.formats import (
     CHAT,
     BodyFormat,
@@ -39,9 +38,7 @@ from brim.wire.formats import (
 )
 from brim.wire.objects import is_array, to_list
 from brim.wire.prompt_counter import find_prompt_counter
-from brim.wire.template_counter import wrap_counter
-from brim.wire.template_rules import PERMISSIVE, TemplateRules
-from brim.wire.template_source import find_rules
+from brim.wire.template_rules import PERMISSIVE
 
 
 class Array(Protocol):
@@ -84,6 +81,7 @@ class FitOptions(FitSettings, total=False):
     """What notes say about reading what was trimmed."""
 
 
+_PROFILE_OPTIONS: Final = ("window", "reply", "margin", "template", "tokenizer")
 _POLICY_OPTIONS: Final = ("keep_recent", "max_turns", "token_budget", "low_water_mark", "rolling")
 MAX_FITTERS: Final = 100
 
@@ -242,34 +240,22 @@ class ConversationFitter:
     ) -> BodyFitter:
         """Return the fitter of bodies that ask for replies of `least` to `most` tokens."""
         given = self._options
-        template, tokenizer = given.get("template"), given.get("tokenizer")
-        rules = _find_rules(template, format)
-        counter = counter_for(model, tokenizer=tokenizer)
-        if model and isinstance(counter, RequestCounter) and counter.is_unknown:
-            counter = UnmeasuredCounter(counter)
-        counter = wrap_counter(counter, rules)
-        budget = compute_budget(
-            model,
-            given.get("window"),
-            given.get("reply"),
-            counter.uncertainty,
-            least,
-            margin=given.get("margin"),
-            reply_limit=most,
-        )
+        _check_template(given.get("template"), format)
+        known = {name: given[name] for name in _PROFILE_OPTIONS if name in given}
+        profile = ModelProfile(model, trial=PERMISSIVE, is_calibrated=False, **known)
+        counter = profile.counter()
         numbers = {name: given[name] for name in _POLICY_OPTIONS if name in given}
         policy = resolve_policy(given.get("policy", "steady"), **numbers)
-        prompt = find_prompt_counter(template, model, tokenizer)
         mask, summarize = given.get("mask"), check_summarizer(given.get("summarize"))
         return BodyFitter(
             counter,
-            budget,
+            profile.budget(counter, least, most),
             policy,
             self._prefix_cache,
-            rules,
+            profile.rules(),
             self._pins,
             mask,
-            prompt,
+            profile.prompt_counter(),
             summarize,
             given.get("recall_hint", ""),
         )
@@ -334,14 +320,11 @@ def _build_body(
     return {**given, **lists, **arguments}
 
 
-def _find_rules(template: str | None, format: BodyFormat) -> TemplateRules:
-    if template is None:
-        return PERMISSIVE
-    if format is not CHAT:
+def _check_template(template: str | None, format: BodyFormat) -> None:
+    if template is not None and format is not CHAT:
         raise InputError(
             "A chat template needs chat messages. Remove template=... for this format."
         )
-    return find_rules(template)
 
 
 def check_options(options: Mapping[str, object], known: Iterable[str]) -> None:

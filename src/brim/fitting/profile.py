@@ -13,7 +13,7 @@ from brim.fitting.plan import Plan
 from brim.models import catalog, pricing
 from brim.models.pricing import Price
 from brim.tokens import Counter, Tokenizer, counter_for
-from brim.tokens.counter import CalibratedCounter, RequestCounter
+from brim.tokens.counter import CalibratedCounter, RequestCounter, UnmeasuredCounter
 from brim.wire.prompt_counter import PromptCounter, find_prompt_counter
 from brim.wire.template_counter import wrap_counter
 from brim.wire.template_rules import TemplateRules, rules_for
@@ -60,6 +60,8 @@ class ModelProfile:
     """The user's own name for the model."""
     margin: int | None = None
     """The caller's setting; None: the uncertainty of the count."""
+    is_calibrated: bool = True
+    """Whether estimates follow the usage that the server reports; in `brim.fit` they cannot."""
     accepted: int = field(default=0, compare=False)
     """Tokens of the largest request that the server has answered."""
 
@@ -89,11 +91,17 @@ class ModelProfile:
     def counter(self) -> Counter:
         """Return the counter for requests, calibrated if it only estimates."""
         counter = counter_for(self.model, tokenizer=self.tokenizer)
-        known = self.calibration
         if counter.uncertainty and isinstance(counter, RequestCounter):
-            uncertainty = known.uncertainty(counter.uncertainty)
-            counter = CalibratedCounter(counter, known.ratio, known.density, uncertainty)
+            counter = self._adjust_counter(counter)
         return wrap_counter(counter, self.rules())
+
+    def _adjust_counter(self, counter: RequestCounter) -> RequestCounter:
+        """Return the counter for the estimates of another one."""
+        if not self.is_calibrated:
+            return UnmeasuredCounter(counter) if self.model and counter.is_unknown else counter
+        known = self.calibration
+        uncertainty = known.uncertainty(counter.uncertainty)
+        return CalibratedCounter(counter, known.ratio, known.density, uncertainty)
 
     def prompt_counter(self) -> PromptCounter | None:
         """Return the exact counter of requests, if the template's text was given."""
