@@ -222,13 +222,13 @@ class Exchange:
         least = min_reply_tokens(request.body)
         limit = find_reply_limit(request.body, request.format)
         if rejected is None:
-            fitter, measurement = route.fitter(policy, least, limit), None
+            fitter, measurement, plan = route.fitter(policy, least, limit), None, None
         else:
             fitter = route.fitter_for(rejected.profile, policy, least, limit)
-            measurement = rejected.measurement
+            measurement, plan = rejected.measurement, rejected.plan
         if hint := self._find_hint():
             fitter = replace(fitter, recall_hint=hint)
-        return RequestFit(fitter, request, additions, route.count, measurement)
+        return RequestFit(fitter, request, additions, route.count, measurement, plan)
 
     def _find_hint(self) -> str:
         """Return what notes say about reading what was trimmed."""

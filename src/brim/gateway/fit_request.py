@@ -20,6 +20,7 @@ from brim.fitting.flow import (
     plan_request,
 )
 from brim.fitting.plan import Plan, count_since_trim
+from brim.fitting.planner import Planner
 from brim.fitting.policies import OFF
 from brim.gateway import bodies
 from brim.gateway.cost_fields import has_duplicate_fields
@@ -55,6 +56,8 @@ class RequestFit:
     count: CountMode
     measurement: Measurement | None
     """What the upstream reported when it rejected the body."""
+    rejected_plan: Plan | None = None
+    """What it rejected."""
     _parsed: ParsedBody | None = None
     _flow: PlanFlow | None = None
 
@@ -69,11 +72,24 @@ class RequestFit:
                 if plan is not None and (limit is None or limit <= plan.reply_room):
                     return self._finish(parsed, plan)  # nearly always
         if self._flow is None:
-            self._flow = _plan_body(parsed, self.count, self.measurement)
+            self._flow = _plan_body(parsed, self.count, self._measure(parsed.planner))
         try:
             return self._flow.send(tokens)
         except StopIteration as done:
             return self._finish(parsed, done.value)
+
+    def _measure(self, planner: Planner) -> Measurement | None:
+        """Return the measurement for the counter of a planner, which was calibrated since.
+
+        As in a session, the counters are compared with what would be sent without another trim.
+        """
+        if self.measurement is None or (plan := self.rejected_plan) is None:
+            return self.measurement
+        if planner.policy.share is None:
+            before, now = plan.before, planner.plan_all().tokens
+        else:
+            before, now = plan.tokens, planner.count_plan(plan)
+        return self.measurement.rescale(now / max(1, before))
 
     @property
     def _is_embedding(self) -> bool:

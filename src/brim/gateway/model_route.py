@@ -21,7 +21,7 @@ from brim.fitting.budget import MAX_DEFAULT_REPLY
 from brim.fitting.calibration import UNCALIBRATED, Calibration
 from brim.fitting.fitter import BodyFitter
 from brim.fitting.flow import CountMode, Measurement, is_certain
-from brim.fitting.plan import TextCount
+from brim.fitting.plan import Plan, TextCount
 from brim.fitting.policies import OFF, POLICIES, resolve_policy
 from brim.fitting.prefix_cache import PrefixCache
 from brim.fitting.profile import ModelProfile
@@ -80,6 +80,8 @@ class RejectedRequest(NamedTuple):
     profile: ModelProfile
     measurement: Measurement | None = None
     """Its size, after a context-length error."""
+    plan: Plan | None = None
+    """What it sent, after a context-length error."""
 
 
 def create_profile(config: UpstreamConfig, model: str) -> ModelProfile:
@@ -284,6 +286,8 @@ class ModelRoute:
 
     def record_rejection(self, out: FittedRequest, overflow: Overflow) -> RejectedRequest:
         """Evaluate a context-length error, and record what holds for all requests."""
+        if overflow.sent and feedback.names_size(overflow) and out.is_plain:
+            self._record_size(out, overflow.sent)
         profile, measurement = feedback.evaluate_rejection(out.plan, overflow, self.profile)
         calibration = profile.calibration
         if calibration.window != self.profile.calibration.window:
@@ -295,7 +299,14 @@ class ModelRoute:
             self._largest_prompt_until = time.monotonic() + UNPROVEN_SECONDS
             largest = max(profile.largest_prompt, self._least_largest_prompt)
             self._set_profile(replace(self.profile, largest_prompt=largest))
-        return RejectedRequest(profile, measurement)
+        return RejectedRequest(profile, measurement, out.plan)
+
+    def _record_size(self, out: FittedRequest, tokens: int) -> None:
+        """Calibrate from the size of a rejected request."""
+        latest = self.profile.with_calibration(self._latest)
+        known, planner = self.profile.calibration, out.parsed.planner
+        result = feedback.add_size(out.plan, tokens, planner, latest, known, None)
+        self._calibrate(result.calibration)
 
     def _is_about_window(self, out: FittedRequest, overflow: Overflow) -> bool:
         """Return whether an error without numbers can be about the window of all requests."""
