@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brim.errors import InputError
 from brim.models.pricing import Price, Usage, cost, price
 from brim.wire.reply import parse_reported_cost, parse_usage
 
@@ -20,6 +21,19 @@ usages = st.builds(
 )
 rates = st.decimals(0, 1_000, places=4)
 prices = st.builds(Price, rates, st.none() | rates, rates, st.none() | rates)
+
+
+def test_a_price_of_other_numbers_is_the_price_of_their_decimals() -> None:
+    exact = Price(Decimal(2), output=Decimal("0.1"))
+    numbers: list[Any] = [2, 0.1]
+    assert Price(numbers[0], output=numbers[1]) == exact
+    assert cost(Usage(input=1_000_000), Price(numbers[1])) == Decimal("0.1")
+
+
+@pytest.mark.parametrize("rate", [-1, float("nan"), float("inf"), "2", True])
+def test_a_price_that_is_no_number_of_dollars_is_an_error(rate: Any) -> None:
+    with pytest.raises(InputError, match=r"Price: output must be a number of at least 0"):
+        Price(output=rate)
 
 
 @given(usages, usages)

@@ -9,6 +9,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final
 
+from brim.errors import InputError
+
 MILLION = 1_000_000
 _ZERO: Final = Decimal(0)
 _NEWEST: Final = datetime.combine(date.max, time(12), UTC)
@@ -47,12 +49,31 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars per million tokens; an unknown price is None, not 0."""
+    """Dollars per million tokens; an unknown price is None, not 0.
+
+    Other numbers are converted to decimals: 0.1 is one tenth.
+    """
 
     input: Decimal | None = None
     cached: Decimal | None = None
     output: Decimal | None = None
     written: Decimal | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value: object = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _to_rate(name, value))
+
+
+def _to_rate(name: str, value: object) -> Decimal:
+    """Return a price as a decimal; raise InputError if it is none."""
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    rate = Decimal(str(value)) if is_number else None
+    if rate is None or not rate.is_finite() or rate < 0:
+        message = f"Price: {name} must be a number of at least 0, in dollars per million tokens"
+        raise InputError(f"{message}: {value!r}")
+    return rate
 
 
 FREE: Final = Price(input=_ZERO, output=_ZERO)
