@@ -18,6 +18,8 @@ from brim.fitting.prefix_cache import PrefixCache
 from brim.tokens import counter_for
 from brim.wire.formats import ANTHROPIC, CHAT, RESPONSES, BodyFormat
 from brim.wire.notes import gap_note
+from brim.wire.template_counter import wrap_counter
+from brim.wire.template_rules import TemplateRules
 from tests.support.strategies import Raw, histories, policies, text
 from tests.support.wire.bodies import anthropic_bodies, odd_bodies, responses_bodies
 
@@ -221,6 +223,20 @@ def test_a_message_that_was_changed_in_place_is_noticed() -> None:
     planner = planner_of(body, cache)
     body["messages"][1]["content"] = "something else"
     assert planner_of(body, cache) is not planner
+
+
+def test_a_later_system_message_replaces_the_one_of_the_template() -> None:
+    """The template prints its own system text only if the conversation has none."""
+    rules = TemplateRules("printed", default_system=50)
+    counter = wrap_counter(counter_for("my-local-model"), rules)
+    remembering, fresh = (
+        BodyFitter(counter, Budget(1_001, 1), POLICIES["steady"], PrefixCache(), rules)
+        for _ in range(2)
+    )
+    question = {"messages": [words("What is a prime number?")]}
+    fit_body(question, remembering)
+    body = {"messages": [*question["messages"], {"role": "system", "content": "Be brief."}]}
+    assert fit_body(body, remembering) == fit_body(body, fresh)
 
 
 @pytest.mark.parametrize("other", [{"a": 1.0, "b": 2}, {"a": True, "b": 2}, {"b": 2, "a": 1}])

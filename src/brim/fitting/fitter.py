@@ -120,9 +120,9 @@ class BodyFitter:
         key, tools = self._build_key(format), read_tools(body)
         cache = self.prefix_cache
         known = None if encoded is None or cache is None else cache.take(key, encoded)
-        if known is not None and (new := known.reader.read(body)) is not None:
-            if new:
-                known.planner.extend(new)
+        new = None if known is None else known.reader.read(body)
+        if known is not None and new is not None and not self._replaces_default_system(new):
+            known.planner.extend(new)
             return known
         planner = Planner(
             self.counter,
@@ -142,8 +142,12 @@ class BodyFitter:
 
     def count_default_system(self, messages: Sequence[Message]) -> int:
         """Return the tokens that the template prints in place of a system text."""
-        has_system = any(message.role == "system" for message in messages)
-        return 0 if has_system else self.counter.default_system
+        return 0 if self._replaces_default_system(messages) else self.counter.default_system
+
+    def _replaces_default_system(self, messages: Sequence[Message]) -> bool:
+        """Return whether the messages have a system text, which the template prints instead."""
+        default = self.counter.default_system
+        return default > 0 and any(message.role == "system" for message in messages)
 
     def _encode(
         self,
