@@ -48,9 +48,8 @@ def assess(
             found.add(text, "fish may read it in another way")
         Review(found, places, text, known, cleaned, functions).script(text, text)
         exact: list[Assessment] = []
-        for values in (
-            find_values(text, known, str(places.home)) if not found.is_destructive else ()
-        ):
+        added = () if found.is_destructive else find_values(text, known, str(places.home))
+        for values in added:
             exact.append(Assessment())
             review = Review(exact[-1], places, text, {**known, **values}, cleaned, functions)
             replace(review, constants=frozenset(values)).script(text, text)

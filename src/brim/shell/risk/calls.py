@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from brim.data import load_table
 from brim.shell.risk.places import Places
-from brim.shell.risk.syntax import UNKNOWN, Word, is_pattern, plain
+from brim.shell.risk.syntax import UNKNOWN, Word, is_known, is_pattern, plain
 from brim.shell.risk.table import language_of, load_names, load_patterns
 
 
@@ -282,6 +282,7 @@ def is_read_only_by_table(call: ProgramCall) -> bool:
         codes = [plain(code) for code in find_code(call, language)]
         return are_plain and bool(codes) and all(re.fullmatch(language["reads"], c) for c in codes)
     query = load_patterns("queries").get(call.name)
-    texts = "\0".join(plain(text) for text in call.texts if not text.startswith("-"))
+    inputs = [call.stdin] if query and is_known(call.stdin or UNKNOWN) else []
+    texts = "\0".join(plain(t) for t in [*call.texts, *inputs] if t and not t.startswith("-"))
     is_asked = query is None or bool(query.fullmatch(texts))
     return is_asked and any(rule.applies(call, is_certain=True) for rule in rules)

@@ -26,9 +26,11 @@ def _why_output(call: ProgramCall) -> str | None:
     """Output files that arguments name: overwriting one that exists."""
     names: list[str] = []
     for rule in load_rules("outputs").get(call.name, ()):
-        names += call.values(*rule.options) if rule.find(call, is_certain=False) else ()
         if rule.most_operands is not None:
             names += call.operands(*rule.exceptions)[rule.most_operands :]
+        elif call.is_guarded(*rule.exceptions):
+            continue
+        names += call.values(*rule.options) if rule.find(call, is_certain=False) else ()
     appends = call.name == "tee" and call.has("-a", "--append")
     whys = (call.places.why_overwritten(name, appends=appends) for name in names if name != "-")
     return next(filter(None, whys), None)

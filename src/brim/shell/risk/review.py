@@ -68,9 +68,8 @@ class Review:
             root = syntax.parse_command(text)
             if load_patterns()["endless"].search(text):
                 self.log.add(source, "calls itself without end")
-            self.assigned |= syntax.find_assigned(text) - (
-                self.constants if not self.depth else set()
-            )
+            constants = set() if self.depth else self.constants
+            self.assigned |= syntax.find_assigned(text) - constants
             self._walk(root, Expander(self.variables, str(self.places.home), self.assigned))
         except syntax.UnreadableError as error:
             self.log.add(source, str(error))
@@ -91,7 +90,8 @@ class Review:
                 waiting.append((child, UNKNOWN if is_fed else stdin, depth + 1))
 
     def _node(self, node: Node, stdin: str | None, expander: Expander) -> None:
-        if node.type not in load_names()["nodes"]:
+        is_export = load_patterns()["exports"].fullmatch(text_of(node))
+        if node.type not in load_names()["nodes"] and not is_export:
             self.log.raise_to_other()
         match node.type:
             case "command":
@@ -100,13 +100,12 @@ class Review:
                 value, outer = node.child_by_field_name("value"), node.parent
                 is_prefix = outer is not None and outer.type == "command"
                 text = expander.text(value) if value is not None else ""
-                self.assign(
-                    text_of(node.named_children[0]), text, text_of(node), is_prefix=is_prefix
-                )
+                name = text_of(node.named_children[0])
+                self.assign(name, text, text_of(node), is_prefix=is_prefix)
             case "file_redirect":
                 self._redirect(node, expander)
-            case "for_statement" if name := node.child_by_field_name("variable"):
-                self.assign(text_of(name), "", text_of(node), is_prefix=False)
+            case "for_statement" if loop := node.child_by_field_name("variable"):
+                self.assign(text_of(loop), "", text_of(node), is_prefix=False)
             case "heredoc_redirect":
                 if not syntax.read_document(node)[1]:
                     self.log.add(text_of(node), "its here-document is ambiguous")
@@ -207,11 +206,8 @@ class Review:
     def _program_name(self, word: Word, source: str) -> str | None:
         """Return the program's name without its folder; None, with a finding, if it is unknown."""
         last = word.text.rpartition("/")[2]
-        if (
-            not is_known(last)
-            or is_pattern(word.text)
-            or load_patterns()["no_name"].match(word.text)
-        ):
+        is_clear = is_known(last) and not is_pattern(word.text)
+        if not is_clear or load_patterns()["no_name"].match(word.text):
             self.log.add(source, "which program this runs is known only at run time")
             return None
         return last.lower().removesuffix(".exe").lstrip("=")
@@ -239,12 +235,11 @@ class Review:
             return False
         if _names_secret(call):
             return False
-        folders = self.variables.get("PATH")
-        path = shutil.which(call.name, path=folders)
-        is_relative = (
-            re.search(r"(^|:)(?!/|~)", folders or "/") or plain(words[0].text) != call.name
-        )
-        if is_relative or (path and self.places.is_own_program(path)):
+        folders, named = self.variables.get("PATH"), plain(words[0].text)
+        path = shutil.which(named, path=folders)
+        is_named = named in (call.name, *load_names()["capitals"])
+        is_relative = re.search(r"(^|:)(?!/|~)", folders or "/")
+        if is_relative or not is_named or (path and self.places.is_own_program(path)):
             return False
         return call.name not in ("git", "gh") or self.places.has_plain_repository(_git_folder(call))
 
@@ -301,7 +296,8 @@ class Review:
 def _names_secret(call: ProgramCall) -> bool:
     """Return whether a program may show a secret file, which is not read without a question."""
     is_secret = load_patterns()["secret_files"].search
-    is_lister = call.name in load_names()["listers"]
+    names = {call.name, ":".join([call.name, *call.texts[:1]])}
+    is_lister = names & load_names()["listers"] and not call.has(*load_names()["execs"])
     return not is_lister and any(is_secret(plain(text)) for text in call.texts)
 
 

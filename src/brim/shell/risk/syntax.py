@@ -195,11 +195,13 @@ class Expander:
             at = child.end_byte
         parts.append(whole[at - start : len(whole) - ends].decode("utf-8", "replace"))
         joined = "".join(parts)
-        braces = node.type == "concatenation" and _BRACES.search(text_of(node))
+        bare = (text_of(child) for child in node.children if not child.type.endswith("string"))
+        braces = node.type == "concatenation" and _BRACES.search("".join(bare))
         return f"{UNKNOWN}{joined}{UNKNOWN}" if braces else joined
 
     def is_number(self, text: str) -> bool:
         """Return whether an arithmetic text has only variables with known numbers."""
+        text = load_patterns()["counts"].sub("0", text)
         names = set(re.findall(r"(?<!-)\b[A-Za-z_]\w*", text))
         are_numbers = all(re.fullmatch(r"-?\d*", self.variables.get(name, "")) for name in names)
         is_simple = bool(load_patterns()["numbers"].fullmatch(text))
@@ -213,8 +215,6 @@ class Expander:
 
 
 def _unquote_bare(text: str) -> str:
-    if text.isalnum():
-        return text
     marked = _BARE.sub(lambda m: m[1] or m[2].translate(_GLOBS), text)
     return f"{UNKNOWN}{marked}{UNKNOWN}" if _BRACES.search(text) else marked
 
@@ -283,5 +283,7 @@ def _values(node: Node, expander: Expander) -> Iterator[str]:
         yield UNKNOWN
     elif nodes and nodes[0].type == "arithmetic_expansion":
         yield "1"  # always a number
+    elif nodes and load_patterns()["counts"].fullmatch(text_of(nodes[0])):
+        yield "1"
     else:
         yield " ".join(plain(word.text) for each in nodes for word in expander.words(each))
