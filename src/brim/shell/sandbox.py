@@ -99,11 +99,9 @@ def probe(kind: SandboxKind) -> bool:
         project.mkdir()
         outside.touch()
         command = [sys.executable, "-I", "-S", "-c", PROBE, str(outside)]
-        arguments = Sandbox(kind, project).wrap(command, project)
+        wrapped = Sandbox(kind, project).wrap(command, project)
         try:
-            done = subprocess.run(
-                arguments, capture_output=True, timeout=PROBE_TIMEOUT, check=False
-            )
+            done = subprocess.run(wrapped, capture_output=True, timeout=PROBE_TIMEOUT, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return False
         return done.returncode == 0 and outside.exists() and (project / "inside").exists()

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from brim.data import load_table
 from brim.shell.risk.places import Places
-from brim.shell.risk.syntax import UNKNOWN, Word, is_known, is_pattern, plain
+from brim.shell.risk.syntax import SOLID, UNKNOWN, Word, is_known, is_pattern, plain
 from brim.shell.risk.table import language_of, load_names, load_patterns
 
 
@@ -30,14 +30,21 @@ class ProgramCall:
         return [word.text for word in self.words]
 
     @property
+    def is_wrapper(self) -> bool:
+        """Whether it always runs another program."""
+        return any(not rule.subcommands for rule in load_rules("wrappers").get(self.name, ()))
+
+    @property
     def is_dynamic(self) -> bool:
         """Whether an argument may become an option, or several arguments, at run time."""
-        starts = re.compile(rf"{UNKNOWN}|-[^=]*{UNKNOWN}")
+        starts = re.compile(rf"{UNKNOWN}|-[^=]*{UNKNOWN}|({SOLID}{UNKNOWN})+-")
         is_ordered = self.name in load_names()["ordered"]
         texts = self.texts[: next(self.operand_positions(), 99) + 1 if is_ordered else None]
+        at = texts.index("--") if self.name in load_names()["terminated"] and "--" in texts else 0
+        texts = texts[:at] if at and load_patterns()["bare"].fullmatch(texts[at - 1]) else texts
         if any(starts.match(text) or (text[:1] == "-" and is_pattern(text)) for text in texts):
             return True
-        return any(is_pattern(text[:1]) for text in self.texts) and self.places.has_option_file()
+        return any(is_pattern(text[:1]) for text in texts) and self.places.has_option_file()
 
     def options(self) -> Iterator[str]:
         """Yield every argument that begins with a dash, also after `--`, which can be a value."""
@@ -182,7 +189,8 @@ class CommandRule:
         for step in self.subcommands:
             for at, is_sure in call.subcommand_positions():
                 text = plain(call.texts[at])
-                if (is_sure or not is_certain) and any(fnmatchcase(text, name) for name in step):
+                is_seen = (is_sure and SOLID not in text) or not is_certain
+                if is_seen and any(fnmatchcase(text, name) for name in step):
                     call = call.after(at + 1)
                     break
             else:
@@ -196,10 +204,12 @@ class CommandRule:
             return False
         given, refused = (rest.is_guarded, call.has) if is_certain else (rest.has, call.is_guarded)
         files = rest.files(*load_names("valued").get(call.name, ()))
-        if self.most_operands is not None and len(files) > self.most_operands:
+        is_open = is_certain and any(t.startswith((SOLID, UNKNOWN)) for t in call.texts)
+        has_words = is_open and any(name[0] not in "-@" for name in self.exceptions)
+        if self.most_operands is not None and (is_open or len(files) > self.most_operands):
             return False
         is_given = not self.options or given(*self.options)
-        return is_given and not refused(*self.exceptions)
+        return is_given and not has_words and not refused(*self.exceptions)
 
 
 @cache
@@ -241,17 +251,12 @@ def _why_verb(call: ProgramCall) -> str | None:
     """Return a reason if a destructive verb is among the first arguments of an unknown program."""
     names, patterns = load_names(), load_patterns()
     is_cloud = call.name in names["clouds"]
-    if not is_cloud and (call.name in names["readers"] or is_wrapper(call)):
+    if not is_cloud and (call.name in names["readers"] or call.is_wrapper):
         return None
     pattern, count = (patterns["cloud_verb"], 6) if is_cloud else (patterns["verb"], 2)
     operands = [plain(text).lower() for text in call.operands()[:count]]
     verbs = filter(pattern.fullmatch, (*operands, *call.options()))
     return next((f"runs {call.name} {verb}" for verb in verbs), None)
-
-
-def is_wrapper(call: ProgramCall) -> bool:
-    """Return whether a program always runs another one."""
-    return any(not rule.subcommands for rule in load_rules("wrappers").get(call.name, ()))
 
 
 def is_help(call: ProgramCall) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from brim.shell.risk.calls import ProgramCall, find_code, load_rules
-from brim.shell.risk.syntax import UNKNOWN, display, is_known, is_pattern, plain
+from brim.shell.risk.syntax import SOLID, UNKNOWN, display, is_known, is_pattern, plain
 from brim.shell.risk.table import language_of, load_names, load_patterns
 
 _COPY_VALUED: Final = ("-t", "--target-directory", "-S", "--suffix", "-m", "--mode", "-o", "-g")
@@ -110,7 +110,7 @@ def _git(call: ProgramCall) -> str | None:
         values = [plain(text) for text in rest.operands("-f", "--file", "--type")]
         is_set = bool(values[1:]) and git_runs(values[0])
         return "sets a command that git runs later" if is_set else None
-    if name in ("reset", "push") and any(re.match(f"-*{UNKNOWN}", text) for text in rest.texts):
+    if name in ("reset", "push") and any(re.match(f"-*{SOLID}?{UNKNOWN}", t) for t in rest.texts):
         is_branch = name == "push" and len(rest.operands()) == 2
         return None if is_branch else "what it does is known only at run time"
     return _checkout(rest) if name in ("checkout", "co") else None

@@ -58,8 +58,7 @@ class Assessment:
     def add(self, text: str, why: str) -> None:
         """Record a destructive part."""
         piece = " ".join(display(text).split())
-        if len(piece) > LONGEST_SHOWN:
-            piece = piece[:LONGEST_SHOWN] + " …"
+        piece = piece if len(piece) <= LONGEST_SHOWN else piece[:LONGEST_SHOWN] + " …"
         self.findings[Finding(piece, why)] = None
         self.risk = Risk.DESTRUCTIVE
         if len(self.findings) >= MOST_FINDINGS:

@@ -8,13 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from brim.shell.risk.calls import (
-    CommandRule,
-    ProgramCall,
-    is_read_only_by_table,
-    is_wrapper,
-    load_rules,
-)
+from brim.shell.risk.calls import CommandRule, ProgramCall, is_read_only_by_table, load_rules
 from brim.shell.risk.syntax import UNKNOWN, Word, is_known, plain, reads_alike_in_fish
 from brim.shell.risk.table import language_of, load_names, load_patterns
 
@@ -54,7 +48,7 @@ def _guess_inner(call: ProgramCall) -> Iterator[Sequence[Word] | str]:
     """Yield the arguments that look like a command, if the program may run one."""
     names = load_names()
     known = (names[key] for key in ("any", "readers", "shells", "databases"))
-    is_known_program = any(call.name in group for group in known) or is_wrapper(call)
+    is_known_program = any(call.name in group for group in known) or call.is_wrapper
     if is_known_program or is_read_only_by_table(call):
         return
     for at, text in enumerate(map(plain, call.texts)):

@@ -71,9 +71,7 @@ class Places:
     def has_setting(self, patterns: Collection[str]) -> bool:
         """Return whether the folder, or one above it, has a file of these names."""
         above = {path for folder in self.folders for path in (folder, *folder.parents)}
-        return any(
-            self.is_lost or any(folder.glob(pattern)) for folder in above for pattern in patterns
-        )
+        return any(self.is_lost or any(folder.glob(p)) for folder in above for p in patterns)
 
     def has_option_file(self) -> bool:
         """Return whether a pattern such as `*` can become an option, because of a file's name."""
@@ -120,9 +118,8 @@ class Places:
 
     def is_own_program(self, path: str) -> bool:
         """Return whether a program lies in the project, so that a model may have written it."""
-        return self.project is not None and Path(path).resolve().is_relative_to(
-            self.project.resolve()
-        )
+        project = self.project and self.project.resolve()
+        return project is not None and Path(path).resolve().is_relative_to(project)
 
     def why_overwritten(self, word: str, *, appends: bool = False) -> str | None:
         """Return why writing to this file needs a yes; None if nothing is lost."""
@@ -156,7 +153,9 @@ def _is_plain_repository(folder: Path) -> bool:
     if settings is None or hooks is None or files is None or "160000 " in files:
         return False
     runs = load_patterns()["git_runs"].search
-    if any(runs(key) for key in settings.splitlines() if key != "core.hookspath"):
+    refs = _git(folder, "for-each-ref", "--format=%(refname:lstrip=2)")
+    has_options = refs is None or re.search(r"(?m)^[-@]|/[-@]", refs)
+    if has_options or any(runs(key) for key in settings.splitlines() if key != "core.hookspath"):
         return False
     return not any((folder / hooks.strip() / name).exists() for name in load_names()["git_hooks"])
 

@@ -148,7 +148,7 @@ class Review:
             elif value and not name.startswith("PS"):
                 self.inner().script(value, source)
             self.log.raise_to_other()
-        elif name == "PATH" and re.search(r"(^|:)(?![/~:\ue000]|$)", value):
+        elif name == "PATH" and re.search(r"(^|:)(?![/~:\ue000\ue004]|$)", value):
             self.log.add(source, "programs would be taken from a relative folder")
         elif not any(fnmatchcase(name, pattern) for pattern in table["harmless"]):
             is_known = name in self.variables and name not in self.constants
@@ -298,7 +298,7 @@ def _names_secret(call: ProgramCall) -> bool:
     is_secret = load_patterns()["secret_files"].search
     names = {call.name, ":".join([call.name, *call.texts[:1]])}
     is_lister = names & load_names()["listers"] and not call.has(*load_names()["execs"])
-    return not is_lister and any(is_secret(plain(text)) for text in call.texts)
+    return not is_lister and any(map(is_secret, map(plain, call.texts)))
 
 
 def _is_shell_script(name: str, text: str, call: ProgramCall) -> bool:
@@ -312,5 +312,4 @@ def _is_shell_script(name: str, text: str, call: ProgramCall) -> bool:
 def _git_folder(call: ProgramCall) -> str:
     """Return the folder in which git runs."""
     at = next((at for at, _ in call.subcommand_positions()), 0)
-    pairs = pairwise(call.texts[:at])
-    return str(Path(*(value for option, value in pairs if option == "-C")))
+    return str(Path(*(value for last, value in pairwise(call.texts[:at]) if last == "-C")))

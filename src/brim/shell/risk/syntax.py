@@ -19,9 +19,10 @@ from brim.shell.risk.table import load_names, load_patterns
 
 UNKNOWN: Final = "\ue000"
 """Text that is known only at run time."""
+SOLID: Final = "\ue004"  # before UNKNOWN: words without blanks, none of which begins with a dash
 _GLOBS: Final = {ord("*"): "\ue001", ord("?"): "\ue002", ord("["): "\ue003"}
 _PLAIN: Final = {0xE001: "*", 0xE002: "?", 0xE003: "["}
-_SHOWN: Final = {**_PLAIN, 0xE000: "…"}
+_SHOWN: Final = {**_PLAIN, 0xE000: "…", 0xE004: ""}
 _PRIVATE: Final = dict.fromkeys(range(0xE000, 0xE010), "\ufffd")
 
 LONGEST: Final = 16_384
@@ -150,7 +151,9 @@ class Expander:
             text = (self.home if head == "~" else UNKNOWN) + slash + rest
         split = load_names()["split_nodes"]
         splits = [self.text(part) for part in node.named_children if part.type in split]
-        if node.type == "concatenation" and not all(map(is_known, splits)):
+        if node.type == "concatenation" and not is_known(
+            "".join(splits).replace(SOLID + UNKNOWN, "")
+        ):
             text = UNKNOWN + text
         return [Word(text, tuple(empties), is_bare=text == text_of(node))]
 
@@ -177,6 +180,8 @@ class Expander:
                 return value
             case "string" | "concatenation" | "command_name" | "word":
                 return self._join(node, empties)
+            case "command_substitution" if "IFS" not in self.assigned:
+                return SOLID * bool(load_patterns()["solid"].fullmatch(text_of(node))) + UNKNOWN
             case _:
                 return UNKNOWN
 
@@ -267,7 +272,8 @@ def find_values(text: str, variables: Mapping[str, str], home: str) -> Iterator[
     known = {
         name: {variables.get(name, ""), *chain(*values)}
         for name, values in found.items()
-        if len(values) == times[name] and all(map(is_known, chain(*values)))
+        if len(values) == times[name]
+        and is_known("".join(chain(*values)).replace(SOLID + UNKNOWN, ""))
     }
     if known and prod(map(len, known.values())) <= MOST_COMBINATIONS:
         yield from (dict(zip(known, each, strict=True)) for each in product(*known.values()))
