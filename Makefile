@@ -22,8 +22,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 p
 	&& { echo $$p; break; }; done)
 VENV := .venv
 PY := $(VENV)/bin/python
-# Two workers and a half per processor, because tests often wait for a server.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) * 5 / 2)))
+# One more worker than processors, because tests often wait for a server.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)))
 # Each worker has its part of the files, and with it their servers; idle workers take from others.
 PARALLEL := -n $(WORKERS) --dist worksteal
 UV := $(shell command -v uv 2>/dev/null || echo $(PY) -m uv)

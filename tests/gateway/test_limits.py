@@ -184,7 +184,8 @@ def test_a_client_that_does_not_read_is_disconnected(
     monkeypatch.setattr(gateway_module, "SWEEP_SECONDS", 0.02)
     caplog.set_level(logging.INFO, "brim.gateway")
     with (
-        ScriptedServer("word " * (60_000 if streamed else 600_000)) as provider,
+        # A whole reply is longer than the buffers of the system can become.
+        ScriptedServer("word " * (60_000 if streamed else 2_000_000)) as provider,
         run_bounded(provider, send_seconds=0.2) as server,
         send_raw(server, path, body_of(path, "hi", stream=streamed)) as client,
     ):
@@ -192,7 +193,7 @@ def test_a_client_that_does_not_read_is_disconnected(
         wait_until(lambda: "request" in caplog.messages)
         (record,) = server.gateway.records.newest(1)
         assert record.end == "client_disconnected"
-        assert len(rest_of(client)) < 3_000_000
+        assert len(rest_of(client)) < 10_000_000
 
 
 # Compressed bodies

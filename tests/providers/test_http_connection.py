@@ -569,7 +569,7 @@ def test_a_tls_handshake_that_stalls_times_out(
     async def work() -> None:
         async with run_server(ServerConnection.until_closed) as server:
             secure = server.url.replace("http:", "https:")
-            async with Transport(Endpoint(secure, timeout=0.2, retries=0)) as transport:
+            async with Transport(Endpoint(secure, timeout=1, retries=0)) as transport:
                 with pytest.raises(UnreachableError, match="timed out"):
                     await asyncio.wait_for(send(transport), PROMPT_SECONDS)
             await asyncio.wait_for(server.gone.get(), PROMPT_SECONDS)
