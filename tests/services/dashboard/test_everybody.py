@@ -47,7 +47,9 @@ def test_the_content_policy_blocks_other_scripts(visit: OpenTab) -> None:
             }""",
             HOSTILE,
         )
-        seen.page.wait_for_function("document.querySelector('img').complete")  # it cannot be loaded
+        expect(seen.page.locator("img")).to_have_js_property(
+            "complete", True
+        )  # it cannot be loaded
         assert seen.page.title() == "Requests · brim"
         assert any("Content Security Policy" in message for message in seen.complaints)
         seen.complaints.clear()

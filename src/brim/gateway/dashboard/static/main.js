@@ -265,8 +265,12 @@ function close() {
   the("request").close();
 }
 
+/** Whether the URL has left the request whose "close" is still to come: it may be back already. */
+let hasLeft = false;
+
 function leaveRequest() {
   if (!state.openId) return;
+  hasLeft = true;
   state.openId = null;
   location.hash = "#requests";
 }
@@ -274,10 +278,12 @@ function leaveRequest() {
 the("request").addEventListener("cancel", leaveRequest); // Escape
 
 the("request").addEventListener("close", () => {
+  const isDone = hasLeft;
+  hasLeft = false;
   if (the("request").open) return; // opened again before this event
   const { id } = the("request").dataset;
   the("request").dataset.id = "";
-  leaveRequest();
+  if (!isDone) leaveRequest();
   requests.focusOn(id);
 });
 
