@@ -59,9 +59,11 @@ def visit(browser: Browser) -> Iterator[OpenTab]:
 
 
 def _complaint(message: ConsoleMessage) -> str:
-    """Return a console message, unless it is an expected failure of a data path."""
+    """Return a console message, unless a data path failed as expected, or the gateway has ended."""
     is_answer = urlsplit(message.location["url"]).path.startswith(NUMBERS)
-    return "" if message.text.startswith("Failed to load resource") and is_answer else message.text
+    is_expected = is_answer or "ERR_CONNECTION_REFUSED" in message.text
+    is_failure = message.text.startswith("Failed to load resource")
+    return "" if is_failure and is_expected else message.text
 
 
 @pytest.fixture
